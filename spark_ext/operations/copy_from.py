@@ -19,9 +19,9 @@ from spark_ext.operations.tables import (
     selected_table,
     source_of,
 )
-from tableformat.clickhouse_codes import NO_REPLICA_HAS_PART
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NO_REPLICA_HAS_PART
 from tableformat.effects import Direct
-from tableformat.errors import NotFoundError
+from tableformat.errors import NotFoundError, RefusedError
 from tableformat.iceberg.properties import RememberedSource, refuse_version_of_source
 from tableformat.mergetree.compatibility import differences
 from tableformat.names import LakeName
@@ -77,12 +77,19 @@ def copied_from(
         NotFoundError: there is no such table (code 60).
         UnsupportedError: it is a ClickHouse table, or has other columns in the lake.
         RefusedError: the tables differ; the message has all differences, the code is that of the
-            first. Or the rows of a partition there belong to several partitions here (code 36).
+            first. Or the rows of a partition there belong to several partitions here (code 36). Or
+            ATTACH names main of the same table (code 36).
         DestinationError: a table cannot be read.
         LedgerError: the ledger cannot be read.
     """
     name, catalog, found = _selected(what, parts, to, others)
     state, there = found.state, to.found.load()
+    if found.is_of(there):
+        if not divides:
+            raise _same_table(what)
+        other = OtherTable(name, state.layout.table_uuid, state.main, (), is_itself=True)
+        copies = copies_between(state, catalog.storages, there, to.found.storages, others.checks)
+        return FromOther(named(to.source), other, copies)
     remembered = source_of(what, state)
     keys = (remembered.table.engine.partition_by, to.source.table.engine.partition_by)
     otherwise = not divides and keys[0] != keys[1]
@@ -120,10 +127,13 @@ def fetched_from(
 
     Raises:
         NotFoundError: there is no such table (code 60), or no such part in it (code 234).
+        RefusedError: it is main of the same table (code 36).
         TableFormatError: as for `copied_from` with `divides`.
     """
     name, catalog, found = _selected(what, parts, to, others)
     state, there = found.state, to.found.load()
+    if found.is_of(there):
+        raise _same_table(what)
     remembered = source_of(what, state)
     refuse_unlike(what, (state, remembered), (there, to.source))
     with RowPartitions(remembered, catalog.storages) as rows:
@@ -157,7 +167,7 @@ def _selected(
     Raises:
         NotFoundError: there is no such table (code 60).
         UnsupportedError: it has a format version that is not written (code 48).
-        TableFormatError: it is not another lake table, or cannot be read.
+        TableFormatError: it is not a lake table, or cannot be read.
     """
     name = other_name(what, parts, to.name, others)
     catalog = others.catalog(name.catalog)
@@ -166,6 +176,12 @@ def _selected(
         raise no_table(what)
     refuse_version_of_source(what, name, found.state)
     return name, catalog, found
+
+
+def _same_table(what: str) -> RefusedError:
+    """Return the error of rows that would come from main of the table to the same table."""
+    message = f"{what}: it is the same table, and its rows would be there twice."
+    return RefusedError(message, code=BAD_ARGUMENTS)
 
 
 def copying(running: Running, copy: Copies) -> Running:

@@ -127,8 +127,7 @@ def moved_to(
 
     Raises:
         UnsupportedError: the other table is a ClickHouse table.
-        RefusedError: the other table is the same table, or was not created by an export; or all
-            partitions are named.
+        RefusedError: the other table was not created by an export, or all partitions are named.
         DestinationError: a table cannot be read.
     """
     what = f"Cannot run MOVE {which} TO TABLE {DottedName(parts)} on {this.name}"

@@ -236,9 +236,10 @@ class Runners:
 def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherTables) -> LakeName:
     """Return the name of the other lake table in a statement.
 
+    It may be a name of the same table: the uuids tell, since catalogs may share tables.
+
     Raises:
         UnsupportedError: it is a ClickHouse table.
-        RefusedError: it is the same table.
     """
     name = others.table(parts)
     if isinstance(name, SourceTable):
@@ -247,9 +248,6 @@ def other_name(what: str, parts: tuple[str, ...], this: LakeName, others: OtherT
             "partitions."
         )
         raise UnsupportedError(message, code=NOT_IMPLEMENTED)
-    if name == this:
-        message = f"{what}: it is the same table, and its rows would be there twice."
-        raise RefusedError(message, code=BAD_ARGUMENTS)
     return name
 
 
@@ -314,10 +312,18 @@ _REFERENCES: Final = ("tag_", "branch_")
 
 @dataclass(frozen=True, slots=True)
 class SelectedTable:
-    """A lake table in one state, whose `main` is the selected snapshot."""
+    """A lake table in one state, whose `main` is the selected snapshot.
+
+    `is_main`: the table itself was named, and not a tag, branch or snapshot of it.
+    """
 
     table: IcebergTable
     state: LakeTableState
+    is_main: bool
+
+    def is_of(self, table: LakeTableState) -> bool:
+        """Whether this is main of a table, which may have another name in another catalog."""
+        return self.is_main and self.state.layout.table_uuid == table.layout.table_uuid
 
 
 def selected_table(catalog: OpenedCatalog, name: LakeName) -> SelectedTable | None:
@@ -328,14 +334,16 @@ def selected_table(catalog: OpenedCatalog, name: LakeName) -> SelectedTable | No
     """
     found = catalog.table(name)
     if found is not None:
-        return SelectedTable(found, found.load())
+        return SelectedTable(found, found.load(), is_main=True)
     *namespace, table = name.namespace
     found = catalog.table(LakeName(name.catalog, tuple(namespace), table)) if namespace else None
     if found is None:
         return None
     state = found.load()
     snapshot = _snapshot(found, state, name.name)
-    return None if snapshot is None else SelectedTable(found, replace(state, main=snapshot))
+    if snapshot is None:
+        return None
+    return SelectedTable(found, replace(state, main=snapshot), is_main=False)
 
 
 def _snapshot(table: IcebergTable, state: LakeTableState, selector: str) -> int | None:

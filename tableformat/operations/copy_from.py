@@ -72,6 +72,7 @@ __all__ = [
     "divided_here",
     "files_in",
     "other_table",
+    "plan_of_itself",
 ]
 
 
@@ -96,7 +97,8 @@ class OtherTable:
     """The files to copy from another lake table, as of one snapshot.
 
     `unsure` are keys whose rows may be in foreign files: another engine rewrote or removed their
-    files. `mixed` are archived keys whose rows are in files with other rows.
+    files. `mixed` are archived keys whose rows are in files with other rows. `is_itself`: it is
+    main of the same table under any name, and nothing of it was read.
     """
 
     name: LakeName | str
@@ -105,6 +107,7 @@ class OtherTable:
     keys: tuple[OtherKey, ...]
     unsure: tuple[Key, ...] = ()
     mixed: tuple[Key, ...] = ()
+    is_itself: bool = False
 
 
 def other_table(
@@ -243,12 +246,15 @@ class CopyFrom:
             RefusedError: main may have rows of a key that comes, or the other table has nothing
                 that could replace the rows here (code 36).
         """
-        if self.replaces and not self.other.keys and not self.allow_empty:
+        is_empty = not (there.keys if self.other.is_itself else self.other.keys)
+        if self.replaces and is_empty and not self.allow_empty:
             message = (
                 f"Cannot run {self}: {self.other.name} has no files of it, so its rows here would "
                 f"be dropped silently. Use {Option.ALLOW_EMPTY}, or DROP PARTITION."
             )
             raise RefusedError(message, code=BAD_ARGUMENTS)
+        if self.other.is_itself:
+            return plan_of_itself(there, self.other.name)
         comes = {one.key.at(there.table_uuid): one for one in self.other.keys}
         leaves = {one.key: one.files for one in there.keys} if self.replaces else {}
         if not self.replaces and any(not one.key.is_of_export for one in self.other.keys):
@@ -359,6 +365,17 @@ class CopyFrom:
             "If they are other rows, INSERT SELECT of another engine adds them. If they are the "
             "same, REPLACE PARTITION keeps those that would come. Nothing was changed."
         )
+
+
+def plan_of_itself(there: PartitionFiles, name: LakeName | str) -> Plan:
+    """Plan what REPLACE and MOVE do if both tables are one: nothing, as in ClickHouse.
+
+    Args:
+        there: the files of the partition.
+        name: the other name of the table.
+    """
+    rows = sum(file.rows for one in there.keys for file in one.files)
+    return Plan((), kept=rows, unmoved=f"{name} is this table itself")
 
 
 def files_in(there: PartitionFiles) -> frozenset[BranchFile]:

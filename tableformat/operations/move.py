@@ -16,7 +16,8 @@ without a response: either the rows are there, or no later request can add them 
 and Take in docs/spec/model/Move.tla).
 
 The other table is the one with the uuid to which the rows went. Its owner may have renamed it: then
-a MOVE is ended with the present name only, because with any other table nobody sees its rows.
+a MOVE is ended with the present name only, because with any other table nobody sees its rows. If
+both tables have one uuid, they are one table, and nothing is moved.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from tableformat.file_names import is_of_transaction
 from tableformat.iceberg.properties import refuse_version
 from tableformat.ledger import Key, MoveIntent, Row, State
 from tableformat.names import LakeName
-from tableformat.operations.copy_from import CopyFrom, other_table
+from tableformat.operations.copy_from import CopyFrom, other_table, plan_of_itself
 from tableformat.operations.partition_files import PartitionFiles
 from tableformat.operations.run import Running, in_turns, works_on_it
 from tableformat.operations.statement import (
@@ -202,9 +203,11 @@ class EndingMoves:
         again = _claimed_again(self.here, rows, leave)
         if again is None:
             return None
-        if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
-            return self.take(leave, again, state)
-        why = f"{leave} was given up: it had not landed in {leave.to}"
+        why = f"{leave} was given up: {leave.to} is the same table"
+        if uuid != state.layout.table_uuid:
+            if all(self._has_landed(row.claim.move) for row in again if row.claim.move):
+                return self.take(leave, again, state)
+            why = f"{leave} was given up: it had not landed in {leave.to}"
         ended = _stop(self.here, again, why)
         if not all(isinstance(one, GivenUp | NotUnderWay) for one in ended):
             message = f"Cannot give {leave} up yet: {ended}. Run it again."
@@ -527,8 +530,7 @@ class Moving:
         there = load_table(self.there.ports.commit)
         leave = Leave(which, self.there.name)
         self.here.landing.refuse_moving(which, here)
-        self.check(here, there)
-        taken = planned(leave, self.here.partitions, here)
+        taken = self._taken(leave, here, there)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
         added, before = self._added(self._copy(which, here, there), there)
@@ -591,8 +593,7 @@ class Moving:
         if self.there.landing.settle_left(which, there, leases) or left:
             return None
         self.there.landing.refuse_moving(which, there)
-        self.check(here, there)
-        taken = planned(leave, self.here.partitions, here)
+        taken = self._taken(leave, here, there)
         if not taken.changes:
             return nothing_done(leave, taken, self.here.name)
         copy = self._copy(which, here, there)
@@ -616,6 +617,13 @@ class Moving:
             fence(self.here.ports.commit)
         taken = replace(taken, no_undo=no_undo)
         return _Begun(leave, copy, (here, there), taken, added, rows, rows_there)
+
+    def _taken(self, leave: Leave, here: LakeTableState, there: LakeTableState) -> Plan:
+        """Return what leaves this table; nothing does if it is the other table."""
+        if here.layout.table_uuid == there.layout.table_uuid:
+            return plan_of_itself(files_of(leave, self.here.partitions, here), leave.to)
+        self.check(here, there)
+        return planned(leave, self.here.partitions, here)
 
     def _intents(
         self, taken: Plan, goes: Mapping[str, str], rows_there: tuple[Row, ...]

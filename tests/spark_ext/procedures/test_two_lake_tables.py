@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pytest
 from pyiceberg.schema import Schema
@@ -15,6 +17,7 @@ from tableformat.errors import (
     TableFormatError,
     UnsupportedError,
 )
+from tests.lying_catalog.server import LyingCatalog
 from tests.support.session_lake import ALLOWED, alter, export_all, opened, rows_of
 from tests.support.session_without_spark import NoSpark
 from tests.wrong.places import Places
@@ -185,7 +188,6 @@ def test_a_partition_is_moved_to_another_table(
     [
         ("PARTITION 202401 TO TABLE lake.n.nowhere", NotFoundError, "no table of that name", 60),
         ("PARTITION 202401 TO TABLE ch.db.events", UnsupportedError, "of ClickHouse", 48),
-        ("PARTITION 202401 TO TABLE lake.n.{self}", RefusedError, "the same table", 36),
     ],
 )
 def test_a_table_that_cannot_receive_a_move_is_reported(
@@ -197,13 +199,64 @@ def test_a_table_that_cannot_receive_a_move_is_reported(
     message: str,
     code: int,
 ) -> None:
-    table = of.replace("{self}", dropped_from)
-
     with pytest.raises(error, match=message) as refused:
-        alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {table}")
+        alter(session, f"ALTER TABLE lake.n.{dropped_from} MOVE {of}")
 
     assert refused.value.code == code
     assert rows_of(places, dropped_from) == 3
+
+
+@pytest.fixture
+def by_two_names(places: Places) -> Iterator[NoSpark]:
+    """Return a session in which one REST catalog is `lake` and `prod`."""
+    with LyingCatalog(places.warehouse) as served:
+        settings = {
+            "spark.mergeberg.source.ch": f"chdb:{places.clickhouse}",
+            "spark.mergeberg.ledger": f"sqlite:{places.root}/of-two-names.db",
+        }
+        for name in ("lake", "prod"):
+            catalog = f"spark.sql.catalog.{name}"
+            settings[catalog] = "org.apache.iceberg.spark.SparkCatalog"
+            settings |= {f"{catalog}.type": "rest", f"{catalog}.uri": served.uri}
+        yield NoSpark(settings)
+
+
+@pytest.mark.parametrize("catalog", ["lake", "prod"])
+def test_to_a_table_nothing_comes_from_itself_by_any_name(
+    places: Places, by_two_names: NoSpark, catalog: str
+) -> None:
+    """Harm prevented: a MOVE removes the rows, which are in the other table already."""
+    name = f"itself_{catalog}"
+    export_all(by_two_names, "events", name)
+    here, itself = f"ALTER TABLE lake.n.{name}", f"{catalog}.n.{name}"
+    before = opened(places, name).metadata_location
+
+    for procedure, of in (("move_partition", "to_table"), ("replace_partition", "from_table")):
+        given = {"table": f"lake.n.{name}", "partition_id": "202402", of: itself}
+        for dry_run in (True, False):
+            (row,) = by_two_names.call(procedure, **given, dry_run=dry_run)
+            assert (row["status"], row["rows"]) == ("unchanged", 0)
+            assert f"{itself} is this table itself" in row["message"]
+    for statement in (
+        f"ATTACH PARTITION ID '202402' FROM {itself}",
+        f"ATTACH PARTITION ALL FROM {itself}",
+        f"FETCH PARTITION ID '202402' FROM '{itself}'",
+    ):
+        with pytest.raises(RefusedError, match="the same table") as refused:
+            alter(by_two_names, f"{here} {statement}")
+        assert refused.value.code == 36
+    with pytest.raises(RefusedError, match="has no files of it"):
+        alter(by_two_names, f"{here} REPLACE PARTITION ID '199901' FROM {itself}")
+
+    assert opened(places, name).metadata_location == before
+    assert rows_of(places, name) == 3
+    snapshot = opened(places, name).metadata.current_snapshot_id
+    _, row = alter(
+        by_two_names,
+        f"{here} DROP PARTITION ID '202402', ATTACH PARTITION ID '202402' FROM"
+        f" {itself}.snapshot_id_{snapshot}",
+    )
+    assert (row["status"], row["rows"]) == ("attached", 2)
 
 
 @pytest.mark.parametrize(

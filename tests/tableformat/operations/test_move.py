@@ -12,7 +12,7 @@ from tableformat.errors import RefusedError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
-from tableformat.ledger import State
+from tableformat.ledger import MoveIntent, Row, State
 from tableformat.messages import plain
 from tests.support.cleaning_up import left_behind
 from tests.support.lake_statements import (
@@ -119,6 +119,27 @@ def test_a_move_is_refused_alongside_other_rows_without_a_claim(
 
     assert rows_of_p1(tmp_path) == (12, 20)
     assert row_of(tmp_path, "p1").state is State.COMPLETED
+
+
+def test_a_move_of_a_table_to_itself_that_was_begun_is_given_up(
+    tmp_path: Path, source: Partitions
+) -> None:
+    """An earlier release began it. Harm prevented: the rows are removed here as moved."""
+    here = lake(tmp_path)
+    row = row_of(tmp_path, "p1")
+    assert row.done is not None
+    ledger = moving(tmp_path).here.ports.commit.ledger
+    begun = MoveIntent(row.key.hash, row.done.landed.transaction_id, str(OTHER), "of its files")
+    claim = replace(row.claim, epoch=ledger.next_epoch(1), statement="MOVE", move=begun)
+    assert all(
+        isinstance(r, Row)
+        for r in ledger.write_all((replace(row, state=State.RUNNING, claim=claim),))
+    )
+
+    done = moving(tmp_path, there=here).run(P1)
+
+    assert (done.status, rows_in_main(tmp_path)) == (Status.UNCHANGED, sum(source.rows.values()))
+    assert (row_of(tmp_path, "p1").state, row_of(tmp_path, "p1").move) == (State.FAILED, None)
 
 
 def test_what_is_there_already_is_only_taken_away_here(tmp_path: Path, source: Partitions) -> None:
