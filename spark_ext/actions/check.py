@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from catalog.storages.schemes import is_local, open_storage
 from spark_ext.engine.java import find_java
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.export.commit import check_table_of_ledger
-from tableformat.export.destination import change_text, fit, schema_change
+from tableformat.export.destination import change_text, fit, renewal, schema_change
 from tableformat.export.plan import TablePlan, remembered_conversions
 from tableformat.export.ports import Lake
 from tableformat.export.slices import FileFormat
@@ -272,7 +273,8 @@ def _check_destination(
         found.destination = f"{name}: there, at {state.location}"
         if ledger is not None:
             check_table_of_ledger(state, ledger)
-        change = schema_change(plan, name, state) if request.evolve_schema else None
+        wanted = schema_change if request.evolve_schema else partial(renewal, is_of_statement=False)
+        change = wanted(plan, name, state)
         if change is not None:
             found.warnings.append(change_text(change, name, would=True))
         if change is not None and change.is_of_schema:

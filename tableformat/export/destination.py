@@ -13,11 +13,15 @@ before any file is written:
 * after a crash the new columns stay, filled with NULL, and the next run has nothing to add;
 * the commit of a partition requires the schema for which its files were written.
 
+`renewal` finds the default expressions that ALTER TABLE has changed in the source. They are stored
+by every export, because they change no row, and statements on the lake table evaluate them.
+
 Source: docs/spec/commit-protocol.md, "Added columns".
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
@@ -25,7 +29,7 @@ from typing import Final
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 
-from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.committer import (
     Commit,
     KeyCommit,
@@ -36,7 +40,7 @@ from tableformat.committer import (
     SchemaChange,
 )
 from tableformat.effects import Step
-from tableformat.errors import Action, InternalError, RefusedError, UnsupportedError
+from tableformat.errors import Action, InternalError, RefusedError, Unable, UnsupportedError
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.data_checks import data_checks
 from tableformat.export.plan import TablePlan, check_values
@@ -68,7 +72,9 @@ from tableformat.iceberg.schema_evolution import divided_by, evolve
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order
 from tableformat.ledger import Claim, Key, Ledger, Row
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.mergetree.compatibility import other_expressions
+from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.messages import Option
 from tableformat.names import LakeName
 from tableformat.parquet.columns import order_by, select_list
 from tableformat.parquet.writer import file_format
@@ -84,6 +90,7 @@ __all__ = [
     "fit",
     "in_spec",
     "plan_slices",
+    "renewal",
     "schema_change",
 ]
 
@@ -293,6 +300,61 @@ def schema_change(plan: TablePlan, name: LakeName, state: LakeTableState) -> Sch
     return SchemaChange(schema.model_dump_json(), added, tuple(properties.items()), widened)
 
 
+def renewal(
+    plan: TablePlan, name: LakeName, state: LakeTableState, *, is_of_statement: bool
+) -> SchemaChange | None:
+    """Return the change of properties after which the expressions of columns are the source's.
+
+    Statements on the lake table evaluate the stored expressions: DEFAULT, MATERIALIZED and ALIAS.
+    None if the table has them already, or has no stored source. ATTACH and REPLACE … FROM another
+    table (`is_of_statement`) bring rows under the table's own expressions, as in ClickHouse.
+
+    Raises:
+        RefusedError: the table does not fit the plan, or it stores another source, which has other
+            expressions (code 36).
+    """
+    remembered = None if state.tree else remembered_source(state.properties)
+    others = other_expressions(remembered.table, plan.table) if remembered is not None else ()
+    if remembered is None or not others:
+        return None
+    if is_of_statement and not remembered.is_of(plan.table):
+        return None
+    schema = table_of(state).schema()
+    refusal = _refusal(plan, name, state, schema)
+    if refusal is not None:
+        raise refusal
+    if not remembered.is_of(plan.table):
+        raise _other_expressions(plan.table, name, remembered.table, others)
+    names = tuple(f.name for f in schema.fields)
+    properties = renewed_properties(state.properties, plan.table, plan.columns, names, frozenset())
+    return SchemaChange(schema.model_dump_json(), (), tuple(properties.items()))
+
+
+def _other_expressions(
+    table: MergeTreeTable,
+    name: LakeName,
+    remembered: MergeTreeTable,
+    others: tuple[tuple[Column | None, Column], ...],
+) -> RefusedError:
+    reasons = tuple(
+        f"column {column.name} is {_defined(column)} here and {_defined(before)} in "
+        f"{remembered.name} ({remembered.identity}), whose expressions the statements on {name} "
+        "evaluate. Nothing was changed. Give both tables one expression (ALTER TABLE … MODIFY "
+        f"COLUMN), or use {Option.EVOLVE_SCHEMA}, and the statements evaluate that of this table."
+        for before, column in others
+    )
+    return RefusedError(Unable.of(f"{table.name} to {name}", *reasons), code=BAD_ARGUMENTS)
+
+
+def _defined(column: Column | None) -> str:
+    """Return the definition of a column's values."""
+    if column is None:
+        return "missing"
+    if not column.default_kind:
+        return f"{column.type_text} without a default"
+    return f"{column.type_text} {column.default_kind} {column.default_expression}".rstrip()
+
+
 def _refusal(
     plan: TablePlan, name: LakeName, state: LakeTableState, schema: Schema
 ) -> RefusedError | None:
@@ -374,7 +436,12 @@ _SOURCE: Final = "mergeberg.source."
 
 
 def evolve_schema(
-    ports: JobPorts, plan: TablePlan, name: LakeName, lake: LakeTable, state: LakeTableState
+    ports: JobPorts,
+    plan: TablePlan,
+    name: LakeName,
+    lake: LakeTable,
+    state: LakeTableState,
+    needed: Callable[[TablePlan, LakeName, LakeTableState], SchemaChange | None] = schema_change,
 ) -> LakeTableState:
     """Change the table's schema until the plan fits; return the state with the new schema.
 
@@ -384,17 +451,19 @@ def evolve_schema(
         name: the name of the destination.
         lake: the destination.
         state: its last loaded state.
+        needed: returns the change that a state needs, as `schema_change` and `renewal` do.
 
     Raises:
         RefusedError: the table would not fit in another way, and nothing was changed; or the
             catalog confirmed none of the requests.
         DestinationError: the table cannot be loaded.
     """
-    evidence = ""
+    evidence = what = ""
     for attempt in range(1, _MOST_TURNS + 1):
-        change = schema_change(plan, name, state)
+        change = needed(plan, name, state)
         if change is None:
             return state
+        what = "add columns to" if change.is_of_schema else "note the columns of the source in"
         sent = ports.effects(Step.EVOLVE_SCHEMA, partial(lake.evolve, state, change))
         if sent.applied:
             ports.observer.note(change_text(change, name))
@@ -404,7 +473,7 @@ def evolve_schema(
         state = ports.effects(Step.LOAD_METADATA, lake.load)
         check_table_of_ledger(state, ports.ledger)
     message = (
-        f"Cannot add columns to {name}: {_MOST_TURNS} requests were sent, and the table still "
+        f"Cannot {what} {name}: {_MOST_TURNS} requests were sent, and the table still "
         f"lacks some; the last response: {evidence or 'success'}. Run it again."
     )
     raise RefusedError(message)

@@ -38,7 +38,7 @@ from tableformat.export.decision import (
     in_tree,
     parts_may_be_equal,
 )
-from tableformat.export.destination import change_text, fit, in_spec, schema_change
+from tableformat.export.destination import change_text, fit, in_spec
 from tableformat.export.foreign_rows import (
     Alongside,
     OwnKeys,
@@ -216,7 +216,7 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         if found is not None:
             check_table_of_ledger(found.state, ledger)
             request = _in_format(request, found.state)
-            change = schema_change(plan, request.to, found.state) if request.evolve_schema else None
+            change = request.change_of_table(plan, request.to, found.state)
             if change is not None:
                 note(change_text(change, request.to, would=True))
             if change is None or not change.is_of_schema:
@@ -225,7 +225,8 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
             ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
         slots = request.limits.at_once(slots)
         made = tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots))
-        compares = request.options.check_rows and change is None
+        is_same_schema = change is None or not change.is_of_schema
+        compares = request.options.check_rows and is_same_schema
         location = found.state.location if found is not None else None
         return Rehearsal(made, location, _replaced(made, compares=compares))
 

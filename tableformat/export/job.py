@@ -28,14 +28,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
-from tableformat.committer import LakeTable, LakeTableState
+from tableformat.committer import LakeTable, LakeTableState, SchemaChange
 from tableformat.effects import Effects, Step
 from tableformat.errors import KilledError, RefusedError, StoppedError, Unable, during
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
 from tableformat.export.decision import ExportOptions, in_tree
-from tableformat.export.destination import Destination, evolve_schema, fit
+from tableformat.export.destination import (
+    Destination,
+    evolve_schema,
+    fit,
+    renewal,
+    schema_change,
+)
 from tableformat.export.give_up import is_killed
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
@@ -202,6 +208,18 @@ class ExportRequest:
     format: FileFormat = field(default_factory=FileFormat)
     leave_out: frozenset[PartitionId] = frozenset()
     query_id: str = field(default_factory=new_query_id, compare=False)
+
+    def change_of_table(
+        self, plan: TablePlan, name: LakeName, state: LakeTableState
+    ) -> SchemaChange | None:
+        """Return the change that the destination needs before the first file, None for none.
+
+        Raises:
+            TableFormatError: as `schema_change` with `evolve_schema`, as `renewal` without.
+        """
+        if self.evolve_schema:
+            return schema_change(plan, name, state)
+        return renewal(plan, name, state, is_of_statement=self.options.is_of_statement)
 
     def of_table(self, table: TableName, tables: int) -> ExportRequest:
         """Return the request for one of several `tables`, the shards of a cluster.
@@ -500,8 +518,7 @@ def open_destination(request: ExportRequest, ports: JobPorts, looked_at: LookedA
     )
     state = ports.effects(Step.LOAD_METADATA, lake.load)
     check_table_of_ledger(state, ports.ledger)
-    if request.evolve_schema:
-        state = evolve_schema(ports, plan, request.to, lake, state)
+    state = evolve_schema(ports, plan, request.to, lake, state, request.change_of_table)
     destination = fit(plan, request.to, lake, state, request.format)
     if state.main is None:
         commit_ports = Ports(ports.effects, lake, ports.ledger, ports.clock, ports.pause)
@@ -545,6 +562,7 @@ def create_table(request: ExportRequest, ports: JobPorts, *, dry_run: bool) -> C
         open_destination(request, ports, looked_at)
     elif existing is not None:
         check_table_of_ledger(existing.state, ports.ledger)
+        request.change_of_table(looked_at.plan, request.to, existing.state)
         fit(looked_at.plan, request.to, existing.table, existing.state, request.format)
     return Created(looked_at.plan, existing is None)
 

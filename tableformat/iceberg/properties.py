@@ -40,6 +40,7 @@ from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
 from tableformat.errors import DestinationError, UnsupportedError
 from tableformat.iceberg.schema import MappedColumns
+from tableformat.mergetree.compatibility import other_expressions
 from tableformat.mergetree.engine_text import stored_engine
 from tableformat.mergetree.expression import Call, ColumnName
 from tableformat.mergetree.expression_text import parse_expression
@@ -111,6 +112,10 @@ class RememberedSource:
     table: MergeTreeTable
     conversions: Mapping[str, str]
     mapping_version: int = MAPPING_VERSION
+
+    def is_of(self, table: MergeTreeTable) -> bool:
+        """Whether the lake table was created from a table, and not from another one."""
+        return self.table.identity in (table.identity, table.key_source)
 
 
 def table_properties(table: MergeTreeTable, columns: MappedColumns) -> dict[str, str]:
@@ -190,7 +195,7 @@ def renewed_properties(
 
     The properties describe the stored source as it is now. A column that the source has dropped
     stays while the lake table has it. Of another source that is exported to the same table, only
-    new columns and columns with a new meaning are added.
+    new columns, and columns with a new meaning or another default expression, are added.
 
     Args:
         properties: the lake table's.
@@ -207,8 +212,9 @@ def renewed_properties(
         return {}
     known = {c["name"]: c for c in _unpacked(properties[_COLUMNS])}
     now = {c.name: _to_json(c, columns.conversions) for c in table.columns}
-    if remembered.table.identity not in (table.identity, table.key_source):
-        known |= {name: column for name, column in now.items() if name in changed}
+    if not remembered.is_of(table):
+        others = {column.name for _, column in other_expressions(remembered.table, table)}
+        known |= {name: column for name, column in now.items() if name in {*changed, *others}}
         renewed = {_COLUMNS: _packed(list(known.values()))}
     else:
         kept = [c for name, c in known.items() if name not in now and name in lake_columns]

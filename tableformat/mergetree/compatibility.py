@@ -3,7 +3,8 @@
 `division_of` renders the partitioning as text. Tables with equal texts give equal rows equal
 partition ids. The text contains the partition key, the types of its columns and, for a time
 without a zone, the server's zone, because the key's result depends on all of them. `time_column`
-finds the column that gives the times of a partition.
+finds the column that gives the times of a partition. `other_expressions` finds the columns whose
+default expression has changed.
 
 `differences` checks ClickHouse's conditions for ATTACH PARTITION … FROM, REPLACE PARTITION … FROM
 and MOVE PARTITION … TO TABLE, which are the same for all three (SRS-032 section 7, SRS-034;
@@ -13,12 +14,18 @@ all of them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
-from tableformat.mergetree.expression_text import columns_of, parse_partition_key
+from tableformat.errors import TableFormatError
+from tableformat.mergetree.expression_text import (
+    columns_of,
+    parse_expression,
+    parse_partition_key,
+)
 from tableformat.mergetree.table import Column, MergeTreeTable, NoTimes, Projection, SkipIndex
 from tableformat.mergetree.types import (
     DataType,
@@ -33,7 +40,14 @@ from tableformat.mergetree.types import (
 from tableformat.messages import Option
 from tableformat.names import quote_identifier
 
-__all__ = ["Difference", "differences", "division_of", "key_columns", "time_column"]
+__all__ = [
+    "Difference",
+    "differences",
+    "division_of",
+    "key_columns",
+    "other_expressions",
+    "time_column",
+]
 
 _TIME: Final = "datetime"
 _DATES: Final = (Simple("Date"), Simple("Date32"))
@@ -142,6 +156,33 @@ def differences(
             *_of_places(source, destination),
         )
     )
+
+
+def other_expressions(
+    before: MergeTreeTable, now: MergeTreeTable
+) -> tuple[tuple[Column | None, Column], ...]:
+    """Return the columns whose default expression differs, as they were and as they are now.
+
+    ClickHouse changes an expression without a change of rows (ALTER TABLE … MODIFY COLUMN). Columns
+    that one of the tables lacks are compared if ClickHouse does not store them.
+    """
+    known = {c.name: c for c in before.columns}
+    return tuple(
+        (one, c)
+        for c in now.columns
+        if _expression(one := known.get(c.name)) != _expression(c)
+        and (one is not None or not c.stored)
+    )
+
+
+def _expression(column: Column | None) -> tuple[str, str, str]:
+    """Return a column's default in one form of writing, and the type of one that has no rows."""
+    if column is None or not column.default_kind:
+        return "", "", ""
+    text = column.default_expression
+    with contextlib.suppress(TableFormatError):
+        text = repr(parse_expression(text))
+    return column.default_kind, text, "" if column.stored else column.type_text
 
 
 def _of_columns(

@@ -95,6 +95,61 @@ def test_a_table_of_ours_remembers_what_it_was_given_later(exports: RealExport) 
     assert max(exports.in_lake(name, "id, later")) == (7, Decimal("3.50"))
 
 
+EXPRESSIONS: Final = (
+    f"{EVENTS}, d Int64 DEFAULT id + 1, m Int64 MATERIALIZED id * 2, al Int64 ALIAS id"
+)
+
+
+def test_another_expression_of_the_source_is_noted_by_any_export(exports: RealExport) -> None:
+    """Harm prevented: UPDATE and DELETE in the lake compute with the expressions of before."""
+    name = events(exports, columns=EXPRESSIONS)
+    assert statuses(exports, name) == ["committed"] * 2
+    before = exports.lake(name)
+    # The same expression in other words is no change.
+    exports.clickhouse.command(f"ALTER TABLE {name.sql} MODIFY COLUMN m MATERIALIZED (id * 2)")
+    assert statuses(exports, name) == ["already_exported"] * 2
+    assert exports.lake(name).metadata_location == before.metadata_location
+    for one in ("d DEFAULT id + 9", "m MATERIALIZED id * 3", "al Int64 ALIAS id + 100"):
+        exports.clickhouse.command(f"ALTER TABLE {name.sql} MODIFY COLUMN {one} {SETTLED}")
+
+    notes: list[str] = []
+
+    assert statuses(exports, name, note=notes.append) == ["already_exported"] * 2
+
+    after = exports.lake(name)
+    remembered = remembered_source(after.properties)
+    assert remembered is not None
+    assert remembered.table.columns == exports.clickhouse.source.describe(name).columns
+    assert [n.rpartition(" as ")[2] for n in notes] == ["the source has it now: columns"]
+    assert after.metadata.current_snapshot_id == before.metadata.current_snapshot_id
+    assert after.schemas() == before.schemas()
+    assert statuses(exports, name) == ["already_exported"] * 2
+    assert exports.lake(name).metadata_location == after.metadata_location
+
+
+def test_another_expression_of_another_source_is_noted_only_if_that_is_allowed(
+    exports: RealExport,
+) -> None:
+    """Harm prevented: statements in the lake compute rows of one table as those of the other."""
+    one, other = events(exports, columns=EXPRESSIONS), events(exports, columns=EXPRESSIONS)
+    assert statuses(exports, one) == ["committed"] * 2
+    before = exports.lake(one).metadata_location
+    exports.clickhouse.command(f"ALTER TABLE {other.sql} MODIFY COLUMN al Int64 ALIAS id + 100")
+
+    with pytest.raises(RefusedError, match="column al") as refused:
+        exports.run(other, to=one)
+
+    assert "ALIAS id + 100" in refused.value.message
+    assert "--evolve-schema" in plain(refused.value.message)
+    assert exports.lake(one).metadata_location == before
+    done = statuses(exports, other, to=one, evolve_schema=True, alongside=True)
+    assert done == ["committed"] * 2
+    remembered = remembered_source(exports.lake(one).properties)
+    assert remembered is not None
+    assert [c.default_expression for c in remembered.table.columns][-1] == "id + 100"
+    assert str(remembered.table.name) == str(one)
+
+
 def test_types_that_are_wider_now_are_widened_and_no_value_changes(exports: RealExport) -> None:
     """Files that hold the narrower type stay: Iceberg's promotions read them."""
     name = events(exports, columns=f"{EVENTS}, a Int32, f Float32, d Decimal(5, 2)")

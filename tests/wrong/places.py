@@ -6,7 +6,7 @@ import gc
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -171,7 +171,14 @@ def make_lake(warehouse: Path) -> None:
     ours = table_properties(events, map_columns(events))
     newer_release = ours | {"mergeberg.source.mapping-version": "9"}
     starts = ours | {"mergeberg.source.partition-key": "toStartOfMonth(ts)"}
-    for name, properties in (("ours", ours), ("newer", newer_release), ("starts", starts)):
+    s = replace(events.columns[2], default_kind="DEFAULT", default_expression="'?'")
+    other = replace(events, columns=(*events.columns[:2], s))
+    for name, properties in (
+        ("ours", ours),
+        ("newer", newer_release),
+        ("starts", starts),
+        ("defaults", table_properties(other, map_columns(other))),
+    ):
         catalog.create_table(
             f"n.{name}", Schema(*columns), partition_spec=month, properties=properties
         )

@@ -122,6 +122,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
         "--all", "--strict", to="lake.n.order"
     ),
     "structures differ": export(to="lake.n.structure"),
+    "default expressions differ from those of the remembered source": export(to="lake.n.defaults"),
     "`--evolve-schema` and a name that differs in case": export(
         "--all", "--evolve-schema", to="lake.n.case"
     ),
