@@ -27,6 +27,7 @@ from tableformat.mergetree.expression_text import (
     parse_partition_key,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable, NoTimes, Projection, SkipIndex
+from tableformat.mergetree.table_settings import is_on
 from tableformat.mergetree.types import (
     DataType,
     DateTime,
@@ -140,7 +141,7 @@ def differences(
       have more labels, if none of them changes a number.
     * Partition key, sorting key and primary key must be equal.
     * The destination must have every skip index and projection of the source, and no others if its
-      setting `enforce_index_structure_match_on_partition_manipulation` is 1.
+      setting `enforce_index_structure_match_on_partition_manipulation` is on.
     * Storage policies are compared by name (P-21, P-28, P-33).
 
     With `moves` both engines must be replicated, or neither. Without `divides` the partition keys
@@ -242,7 +243,7 @@ def _of_keys(source: MergeTreeTable, destination: MergeTreeTable) -> Iterator[tu
 def _of_indices(
     source: MergeTreeTable, destination: MergeTreeTable
 ) -> Iterator[tuple[str, str, int]]:
-    exactly = dict(destination.engine.settings).get(_ENFORCE) == "1"
+    exactly = is_on(destination.engine.settings, _ENFORCE)
     for what, there, here in (
         ("secondary indices", source.indices, destination.indices),
         ("projections", source.projections, destination.projections),

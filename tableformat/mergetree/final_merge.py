@@ -36,6 +36,7 @@ from tableformat.mergetree.expression_text import (
 )
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
+from tableformat.mergetree.table_settings import is_on
 from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     AggregateFunction,
@@ -469,7 +470,7 @@ def refuse_merge(merge: RowMerge, engine: Engine) -> None:
             f"the rows that {engine.family} keeps depend on the server's configuration and on the "
             "time"
         )
-    elif engine.family in _COMPUTE and dict(engine.settings).get(_TUPLE_AGGREGATION, "0") != "0":
+    elif engine.family in _COMPUTE and is_on(engine.settings, _TUPLE_AGGREGATION):
         why = (
             f"merging the members of tuples ({_TUPLE_AGGREGATION}) is not supported for lake tables"
         )

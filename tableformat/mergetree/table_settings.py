@@ -8,6 +8,7 @@ only settings that the table sets itself: an old ClickHouse does not know the ot
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from enum import Enum
 from typing import Final
@@ -17,6 +18,7 @@ from tableformat.names import quote_string
 __all__ = [
     "SETTINGS",
     "SettingUse",
+    "is_on",
     "on_disk",
     "staging_settings",
     "unknown_settings",
@@ -24,6 +26,7 @@ __all__ = [
 ]
 
 Settings = tuple[tuple[str, str], ...]
+_IN_WORDS: Final = {"true": True, "false": False}
 
 
 class SettingUse(Enum):
@@ -252,6 +255,19 @@ def on_disk(settings: Settings, disk: str) -> Settings:
     """Return the table's settings for a table whose parts are on another disk."""
     kept = tuple((name, v) for name, v in settings if _use(name) is not SettingUse.PLACES)
     return (*kept, ("disk", quote_string(disk)))
+
+
+def is_on(settings: Settings, name: str) -> bool:
+    """Whether a Boolean setting is on, in any form that ClickHouse accepts; False if it is not set.
+
+    ClickHouse keeps the text of CREATE TABLE: `1`, `1.`, `true`, `'1'` or `'TRUE'`.
+    """
+    text = dict(settings).get(name, "0").strip("'").lower()
+    if text in _IN_WORDS:
+        return _IN_WORDS[text]
+    with contextlib.suppress(ValueError):
+        return float(text) != 0
+    return False
 
 
 def _use(name: str) -> SettingUse | None:

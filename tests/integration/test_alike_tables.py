@@ -24,6 +24,9 @@ INDEX = "INDEX ix x TYPE minmax GRANULARITY 1"
 PROJECTION = "PROJECTION pj (SELECT p, count() GROUP BY p)"
 KEYS = "PARTITION BY p ORDER BY (p, x)"
 EXACTLY = "SETTINGS enforce_index_structure_match_on_partition_manipulation = 1"
+IN_WORDS = EXACTLY.replace("= 1", "= true")
+IN_QUOTES = EXACTLY.replace("= 1", "= 'TRUE'")
+NOT_EXACTLY = EXACTLY.replace("= 1", "= false")
 TABLES = {
     "same": f"({COLUMNS}) ENGINE = MergeTree {KEYS}",
     "exactly": f"({COLUMNS}) ENGINE = MergeTree {KEYS} {EXACTLY}",
@@ -35,7 +38,9 @@ TABLES = {
     "materialized": f"({COLUMNS}, m Int64 MATERIALIZED x) ENGINE = MergeTree {KEYS}",
     "alias": f"({COLUMNS}, m Int64 ALIAS x) ENGINE = MergeTree {KEYS}",
     "index": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS}",
-    "index, exactly": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS} {EXACTLY}",
+    "index, exactly": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS} {IN_WORDS}",
+    "index, in quotes": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS} {IN_QUOTES}",
+    "index, not exactly": f"({COLUMNS}, {INDEX}) ENGINE = MergeTree {KEYS} {NOT_EXACTLY}",
     "another index": f"({COLUMNS}, {INDEX.replace('minmax', 'set(10)')}) ENGINE = MergeTree {KEYS}",
     "projection": f"({COLUMNS}, {PROJECTION}) ENGINE = MergeTree {KEYS}",
     "projection, exactly": f"({COLUMNS}, {PROJECTION}) ENGINE = MergeTree {KEYS} {EXACTLY}",

@@ -63,7 +63,7 @@ from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.missing_columns import column_list, columns_of_parts
 from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.table_settings import with_files
+from tableformat.mergetree.table_settings import is_on, with_files
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import (
     FrozenPart,
@@ -98,7 +98,6 @@ __all__ = [
 ]
 
 _NAME: Final = re.compile(r"(?P<job>.+)_(?P<number>\d+)\Z", re.DOTALL)
-_TRUE: Final = ("1", "true")
 
 
 def staging_table(connection: Connection, name: str) -> TableName:
@@ -175,7 +174,7 @@ def is_closed(engine: Engine, capabilities: Capabilities) -> bool:
     """
     settings = dict(engine.settings)
     blocked = all(settings.get(name) == value for name, value in capabilities.blockers)
-    return engine.name == "MergeTree" and blocked and settings.get("table_readonly") in _TRUE
+    return engine.name == "MergeTree" and blocked and is_on(engine.settings, "table_readonly")
 
 
 def origins(

@@ -82,6 +82,7 @@ def test_rows_of_which_only_one_can_stay_are_clear(
 
 
 _SUMMING = "SummingMergeTree ORDER BY k"
+_OF_TUPLES = "allow_tuple_element_aggregation"
 _AGGREGATING = "AggregatingMergeTree ORDER BY k"
 _COALESCING = "CoalescingMergeTree ORDER BY k"
 
@@ -178,11 +179,16 @@ def test_states_and_cancels_go_where_every_order_leaves_the_same(
     assert bool(held.rows(ambiguous_rows(_MERGE, engine, "default.t", columns))) is unclear
 
 
+def test_a_setting_that_is_off_in_words_refuses_no_merge() -> None:
+    refuse_merge(_MERGE, parse_engine(f"{_SUMMING} SETTINGS {_OF_TUPLES} = false"))
+
+
 @pytest.mark.parametrize(
     ("engine", "message"),
     [
         ("GraphiteMergeTree('rollup') ORDER BY k", "configuration and on the time"),
-        (f"{_SUMMING} SETTINGS allow_tuple_element_aggregation = 1", "members of tuples"),
+        (f"{_SUMMING} SETTINGS {_OF_TUPLES} = 1", "members of tuples"),
+        (f"{_SUMMING} SETTINGS {_OF_TUPLES} = true", "members of tuples"),
     ],
 )
 def test_merges_by_what_no_row_says_are_refused(engine: str, message: str) -> None:
