@@ -6,8 +6,8 @@
   reader of the tag gets only those partitions. UNFREEZE of one partition removes it from a tag of
   several in the same way. No data file is changed.
 * As in ClickHouse, FREEZE without a name uses the next number. A partition that does not exist is
-  skipped. A partition that is frozen under a name is not frozen again under it (code 84). UNFREEZE
-  that finds nothing is no error.
+  skipped. A partition that is frozen under a name is not frozen again under it (code 84); one that
+  came later is, also under a name of all partitions. UNFREEZE that finds nothing is no error.
 * Each FREEZE has a separate tag and table property (`Frozen`: partitions and name). So two
   concurrent statements never overwrite each other's record: a commit cannot require the value of a
   property (Iceberg's specification, commit requirements).
@@ -263,6 +263,7 @@ class Freeze:
         own = [one for one in held if one.name == self.name]
         for one in own:
             has = _covers(one.partition, partition) and not is_unfrozen(state, one, partition)
+            has = has and self._is_in(one, partitions, state)
             if has or _covers(partition, one.partition):
                 raise self._frozen_already(partitions, one)
         if self.name not in refs:
@@ -271,6 +272,17 @@ class Freeze:
         if not own or not partition or tag in refs:
             raise self._taken(partitions)
         return Frozen(tag, self.name, partition, main, self.by)
+
+    def _is_in(self, one: Frozen, partitions: Partitions, state: LakeTableState) -> bool:
+        """Whether a tag of several partitions has files of the target, or may have had them.
+
+        A partition that came to the table after that FREEZE is not in its tag.
+        """
+        if one.snapshot_id not in state.snapshots:
+            # Another writer dropped the tag, and its snapshot has expired.
+            return True
+        frozen = replace(state, main=one.snapshot_id)
+        return bool(_files(str(self), partitions, frozen, self.which))
 
     def _taken(self, partitions: Partitions) -> RefusedError:
         message = (
@@ -337,8 +349,11 @@ class Unfreeze:
                 return outcome(status=Status.UNFROZEN, message="would be unfrozen")
             change = self._change(ports, partitions, state, refs, gone, pruning)
             sent = ports.commit.effects(Step.SEND, partial(partitions.lake.tag, state, change))
-            if sent.applied:
+            if sent.applied and pruning is None:
                 return outcome(status=Status.UNFROZEN)
+            if sent.applied:
+                # Partitions that came later are in another tag of several.
+                continue
             error = sent.error
             ports.commit.pause(attempt + 1)
         text = f"it may have been unfrozen: {error}. Run it again"
@@ -366,14 +381,14 @@ class Unfreeze:
             and _covers(one.partition, mine)
             and not is_unfrozen(state, one, mine)
         )
-        # No two tags of a name keep the same partition.
-        whole = next(own, None)
-        if whole is None or refs.get(whole.tag) != whole.snapshot_id:
-            # Another writer dropped or moved it.
-            return None
-        frozen = replace(state, main=whole.snapshot_id)
-        paths = tuple(f.path for f in _files(str(self), partitions, frozen, self.which))
-        return (whole, paths) if paths else None
+        # No two tags of a name keep the same partition. A tag that another writer dropped or moved
+        # is left alone.
+        for whole in (one for one in own if refs.get(one.tag) == one.snapshot_id):
+            frozen = replace(state, main=whole.snapshot_id)
+            paths = tuple(f.path for f in _files(str(self), partitions, frozen, self.which))
+            if paths:
+                return whole, paths
+        return None
 
     def _change(
         self,

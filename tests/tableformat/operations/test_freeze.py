@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -14,6 +15,7 @@ from catalog.iceberg.table import IcebergTable
 from tableformat.committer import DETACHED_BRANCH, LakeTableState, Sent, TagChange
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, RefusedError
+from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
 from tableformat.iceberg.manifest_scan import live_files
 from tableformat.names import PartitionId
@@ -141,6 +143,26 @@ def test_what_is_frozen_by_a_name_is_not_frozen_by_it_again(
     assert refused.value.code == 84
     assert alone(tmp_path, Freeze(P2, "b")).status is Status.FROZEN
     assert set(tags(tmp_path)) == {"b", "b.p2"}
+
+
+@pytest.mark.parametrize("unfrozen", [ALL, P1], ids=str)
+def test_a_partition_that_came_later_is_frozen_by_the_name_of_all(
+    tmp_path: Path, source: Partitions, unfrozen: OnePartition | AllPartitions
+) -> None:
+    """As in ClickHouse, which refuses parts that are in the shadow, and no others."""
+    running(tmp_path).run(drop("p1"))
+    alone(tmp_path, Freeze(ALL, "all"))
+    export_at(tmp_path, source, LATER, replace(IN_FILES, options=ExportOptions(force=True)))
+
+    assert alone(tmp_path, Freeze(P1, "all")).status is Status.FROZEN
+
+    assert (rows_of_tag(tmp_path, "all"), rows_of_tag(tmp_path, "all.p1")) == (3, 12)
+    for again in (P1, P2, ALL):
+        with pytest.raises(RefusedError, match="already exists and is not empty"):
+            alone(tmp_path, Freeze(again, "all"))
+    assert alone(tmp_path, Unfreeze(unfrozen, "all")).status is Status.UNFROZEN
+    assert set(tags(tmp_path)) == ({"all"} if unfrozen == P1 else set())
+    assert alone(tmp_path, Unfreeze(P1, "all")).status is Status.EMPTY
 
 
 @pytest.mark.parametrize("name", ["main", "detached", "mine"])

@@ -53,6 +53,23 @@ def source(tmp_path: Path) -> Partitions:
     return exported(tmp_path)
 
 
+def test_months_that_came_later_are_frozen_and_unfrozen_one_by_one(tmp_path: Path) -> None:
+    """Harm prevented: UNFREEZE looks in the tag of all months alone, and finds nothing."""
+    source = Partitions(by_id={"202312": parts_of("202312", 4)})
+    run(tmp_path, source)
+    alone(tmp_path, Freeze(ALL, "y"))
+    source.by_id |= {name: parts_of(name, ROWS[name]) for name in ("202401", "202402")}
+    export_at(tmp_path, source, LATER)
+
+    assert alone(tmp_path, Freeze(OF_2024, "y")).status is Status.FROZEN
+    assert alone(tmp_path, Unfreeze(month("202401"), "y")).status is Status.UNFROZEN
+
+    assert rows_of_tag(tmp_path, "y") == 4
+    assert rows_of_tag(tmp_path, "y.2024") == ROWS["202402"]
+    assert alone(tmp_path, Unfreeze(Months("202"), "y")).status is Status.UNFROZEN
+    assert tags(tmp_path) == {}
+
+
 @pytest.mark.usefixtures("source")
 def test_months_that_begin_alike_are_kept_by_one_tag(tmp_path: Path) -> None:
     done = alone(tmp_path, Freeze(OF_2024, "y"))
