@@ -1,10 +1,10 @@
 """Runs `mergeberg export --no-wait`: an export in a background process.
 
 The command starts the same command line without `--no-wait` as a new process. The process has its
-own session, so that no shell and no terminal ends it, no standard input, and its output goes to a
-file. The command returns when the process begins to write files. Then the transactions are in the
-ledger, and `mergeberg exports list` shows them. If the process ends earlier, the command prints its
-output and ends with its exit code.
+own session, so that no shell and no terminal ends it, no standard input, and its two outputs go to
+two files. The command returns when the process begins to write files. Then the transactions are in
+the ledger, and `mergeberg exports list` shows them. If the process ends earlier, the command prints
+each output on its own stream, and ends with the exit code of the process.
 
 The process reports the transactions that it has begun through a pipe. Until then the command waits,
 and Ctrl-C stops both.
@@ -24,6 +24,8 @@ from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Final
+
+import click
 
 from spark_ext.actions.export import ClaimedTransactions
 from spark_ext.cli.output import Output
@@ -134,16 +136,16 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
     Raises:
         RefusedError: there is no directory for the output of the process.
     """
-    log = _new_log()
+    logs = _Logs.of_new_process()
     read, write = os.pipe()
     left = [word for word in words if word != NO_WAIT]
     try:
-        with log.open("xb") as file:
+        with logs.results.open("xb") as results, logs.errors.open("xb") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "spark_ext.cli.child", str(write), *left],
                 stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
+                stdout=results,
+                stderr=errors,
                 pass_fds=(write,),
                 start_new_session=True,
             )
@@ -162,20 +164,20 @@ def begin(words: Sequence[str], output: Output, follow: str, *, as_json: bool) -
         process.wait()
         raise
     if not text:
-        output.document(log.read_text(encoding="utf-8", errors="replace").rstrip("\n"))
+        logs.replay(output)
         if code < 0:
             output.note(
                 f"Process {process.pid} was ended by {signal.Signals(-code).name} before it wrote "
-                f"a file. Run it again. Its output is in {log}"
+                f"a file. Run it again. Its output is in {logs}"
             )
         return code if code >= 0 else _BY_SIGNAL - code
-    _report(_Begun.from_json(text), process.pid, log, output, as_json=as_json)
+    _report(_Begun.from_json(text), process.pid, logs, output, as_json=as_json)
     output.next(follow)
     return 0
 
 
-def _report(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool) -> None:
-    """Print the transactions that have begun, and the path of the process's output."""
+def _report(begun: _Begun, pid: int, logs: _Logs, output: Output, *, as_json: bool) -> None:
+    """Print the transactions that have begun, and the paths of the process's outputs."""
     for partition_id, transaction_id in begun.transactions:
         if as_json:
             output.record(
@@ -184,31 +186,56 @@ def _report(begun: _Begun, pid: int, log: Path, output: Output, *, as_json: bool
                     "status": Status.IN_PROGRESS.value,
                     "transaction_id": transaction_id,
                     "process": pid,
-                    "output": str(log),
+                    "output": str(logs.results),
+                    "errors": str(logs.errors),
                 }
             )
         else:
             output.say(f"partition {partition_id}: begun, transaction {transaction_id}")
     if not as_json:
         number = counted(len(begun.transactions), "partition")
-        output.say(f"Process {pid} exports {number}, and any that follow; its output is in {log}")
+        output.say(f"Process {pid} exports {number}, and any that follow; its output is in {logs}")
 
 
-def _new_log() -> Path:
-    """Return the path for the output of a new process, and create its directory.
+@dataclass(frozen=True, slots=True)
+class _Logs:
+    """The files for the standard output and the standard error of a process."""
 
-    Raises:
-        RefusedError: there is no directory for it.
-    """
-    directory = _state_directory()
-    if directory is None:
-        raise _no_place("neither it nor HOME names a directory")
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise _no_place(f"{directory} cannot be made ({error.strerror})") from error
-    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
-    return directory / f"export-{now}-{os.getpid()}.log"
+    results: Path
+    errors: Path
+
+    @classmethod
+    def of_new_process(cls) -> _Logs:
+        """Return the paths for a new process, and create their directory.
+
+        Raises:
+            RefusedError: there is no directory for them.
+        """
+        directory = _state_directory()
+        if directory is None:
+            raise _no_place("neither it nor HOME names a directory")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _no_place(f"{directory} cannot be made ({error.strerror})") from error
+        now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+        results = directory / f"export-{now}-{os.getpid()}.log"
+        return cls(results, results.with_suffix(".err"))
+
+    def replay(self, output: Output) -> None:
+        """Print what the process has printed, each text on the stream of its own."""
+        if results := self._text(self.results):
+            output.document(results)
+        if errors := self._text(self.errors):
+            click.echo(errors, err=True)
+
+    @staticmethod
+    def _text(file: Path) -> str:
+        return file.read_text(encoding="utf-8", errors="replace").rstrip("\n")
+
+    def __str__(self) -> str:
+        """Return both paths as a phrase."""
+        return f"{self.results} and {self.errors} (notes and errors)"
 
 
 def _state_directory() -> Path | None:

@@ -27,7 +27,10 @@ from tests.wrong.places import Places
 
 WORDS = ("export", "db.big", "--all", "--to", "lake.n.big", "--master", "local[2]", "--no-wait")
 BEGUN = re.compile(r"partition all: begun, transaction (?P<transaction>\d+)\n")
-PROCESS = re.compile(r"Process (?P<pid>\d+) exports 1 partition, .*; its output is in (?P<log>\S+)")
+PROCESS = re.compile(
+    r"Process (?P<pid>\d+) exports 1 partition, .*; its output is in (?P<log>\S+) and"
+    r" (?P<errors>\S+) \(notes and errors\)"
+)
 
 
 def command(*words: str) -> list[str]:
@@ -89,6 +92,7 @@ def test_the_export_goes_on_after_its_shell_and_terminal_are_gone(tmp_path: Path
 
     assert row_of(tmp_path).state is State.COMPLETED
     assert "partition all: exported" in Path(process["log"]).read_text()
+    assert "writing 1 partition" in Path(process["errors"]).read_text()
     assert_exported_once(tmp_path / "warehouse")
 
 
@@ -112,12 +116,29 @@ def test_what_ends_before_it_writes_is_the_commands_own_end(small: Path) -> None
     assert "begun" not in nothing.stdout
 
 
+def test_results_and_errors_of_the_process_have_their_own_streams(small: Path) -> None:
+    """Harm prevented: a program reads an error object, or a note, as the result of a partition."""
+    words = ("export", "db.nope", *WORDS[2:])
+
+    refused = ended(small, *words, "--json")
+    in_words = ended(small, *words)
+    nothing = ended(small, *WORDS, "--json")
+
+    assert (refused.returncode, refused.stdout) == (3, "")
+    errors = [json.loads(line) for line in refused.stderr.splitlines()]
+    assert "db.nope" in errors[0]["error"]
+    assert (in_words.returncode, in_words.stdout) == (3, "")
+    assert "Cannot find the table db.nope" in in_words.stderr
+    assert nothing.returncode == 0, nothing.stderr
+    assert [sorted(json.loads(line)) for line in nothing.stdout.splitlines()] == [["message"]]
+
+
 def test_a_locked_source_is_refused_in_words(small: Path) -> None:
     with EmbeddedConnection(small / "clickhouse"):
         done = ended(small, *WORDS, "--source-wait", "0.2")
 
-    assert (done.returncode, "begun" in done.stdout) == (4, False)
-    assert "another process" in done.stdout
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "another process" in done.stderr
 
 
 def exporting(waiting: int) -> list[int]:
