@@ -508,12 +508,12 @@ class LeavingMain:
             message = f"Cannot commit: {shrinks(held.rows, rows)} Nothing was changed."
             raise RefusedError(message)
         if key.receipts and not may_append(held, change):
-            first = key.receipts[0]
+            first, older = key.receipts[0], isinstance(change, AppendAlongside)
             # Partition values of another spec have another meaning; `_turn` refuses such a table.
             if first.spec_id == state.layout.spec_id:
                 of_each = (held_in_main(self.ports, one, state, one.key.hash) for one in before)
-                beside = paths_with_rows(of_each)
-                refuse_foreign(self.ports.table, state, first.partition, self.own, held, beside)
+                there = self.ports.table, state, first.partition, self.own, held
+                refuse_foreign(*there, paths_with_rows(of_each), allows_older=older)
         return leaving_of(held)
 
     def _all(self, state: LakeTableState, key: KeyCommit, held: Holding) -> Leaving:

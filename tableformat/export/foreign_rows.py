@@ -13,7 +13,9 @@ stay foreign, and may hold rows of an export.
   - the foreign files are older than the last commit of the key in main's history; or
   - that commit is a statement that took all rows of the key out of main, and no statement has
     brought rows of others since. What other engines append later are other rows; or
-  - main's history never had the key, and no statement has brought rows of others.
+  - main's history never had the key, and no statement has brought rows of others. After a rollback
+    the owner may have copied the rows from the snapshots that main had: then files that are older
+    than the first commit of the key have other rows.
 * `WholePartitions` (`--force --replace-partition`): everything in the lake partition leaves main,
   including files that other engines compacted and foreign rows. It is allowed only if
   - the spec is one to one with the source's partitions
@@ -142,9 +144,9 @@ def paths_with_rows(each: Iterable[Holding]) -> frozenset[str]:
 def may_append(held: Holding, change: Append | AppendAlongside | ReplaceOwn) -> bool:
     """Whether an export may add files to a partition with files of other writers.
 
-    An export that replaces its own files may. If another writer removed its files, the files of
-    that writer may hold the same rows. Then `AppendAlongside` is not enough: only `ReplaceOwn`
-    states that they hold other rows.
+    An export that replaces its own files may. If another writer removed its files, or main was
+    moved away from them, the files of other writers may hold the same rows. Then `AppendAlongside`
+    is not enough: only `ReplaceOwn` states that they hold other rows.
     """
     if held.files:
         return True
@@ -152,7 +154,7 @@ def may_append(held: Holding, change: Append | AppendAlongside | ReplaceOwn) -> 
         case Append():
             return False
         case AppendAlongside():
-            return held.kind is not Kind.GONE
+            return held.kind not in (Kind.GONE, Kind.MOVED)
         case ReplaceOwn(alongside):
             return alongside
         case _:
@@ -193,6 +195,8 @@ def refuse_foreign(
     own: OwnKeys,
     held: Holding,
     beside: Collection[str] = (),
+    *,
+    allows_older: bool,
 ) -> None:
     """Refuse an export whose key has no file in main, if other writers have files there.
 
@@ -203,6 +207,8 @@ def refuse_foreign(
         own: tests whether the key in a file's name is of this ledger.
         held: the state of the key in main, without files.
         beside: the paths of files with the archived rows of the partition, of any writer.
+        allows_older: whether files that are older than the exports from which main was moved away
+            may stay: they have other rows.
 
     Raises:
         RowsOfOthersError: there are such files; it names the snapshots that added them.
@@ -211,10 +217,11 @@ def refuse_foreign(
     """
     there = [file for file in table.files_in(state, partition) if file.path not in beside]
     found = foreign_among(there, own)
-    if found:
+    newer = tuple(f for f in found if _may_be_copied(f, held, state))
+    if newer or (found and not allows_older):
         rows = sum(f.rows for f in found)
         held_rows = f" with {counted(rows, 'row')}" if not state.tree else ""
-        gone = held.kind is Kind.GONE
+        gone = bool(newer)
         forced = f"{Option.FORCE} " if gone else ""
         same = ""
         if gone and beside:
@@ -232,6 +239,15 @@ def refuse_foreign(
             f"they stay.{same}"
         )
         raise RowsOfOthersError(Unable.of("into this lake partition", why))
+
+
+def _may_be_copied(file: PartitionFile, held: Holding, state: LakeTableState) -> bool:
+    """Whether a file of others may have the rows of exports that left main, by its age."""
+    if held.kind is not Kind.MOVED:
+        return held.kind is Kind.GONE
+    seen = state.snapshots.get(file.snapshot_id)
+    since = min((one.sequence_number for one in held.landed), default=0)
+    return seen is None or seen.sequence_number >= since
 
 
 def _by(found: tuple[PartitionFile, ...], state: LakeTableState) -> str:
@@ -271,7 +287,7 @@ class RowsOfOthers:
     def _certain_until(self, row: Row | None, *, returning: bool) -> int | None:
         """Return the sequence number below which files have other rows; None if all files have."""
         landed = [x for x in row.landed if x.kind not in _FETCHES] if row is not None else []
-        since = 0
+        since, copied = 0, None
         if row is not None and landed:
             last, emptied = last_landed(row, [*self.state.ancestors()]), self._emptied()
             if last is not None:
@@ -282,9 +298,12 @@ class RowsOfOthers:
                 since = emptied
                 if emptied <= max(x.sequence_number for x in landed):
                     return 0
+            elif emptied <= max(x.sequence_number for x in landed):
+                copied = min(x.sequence_number for x in landed)
         exported = max((x.epoch for x in landed if x.kind is None), default=0)
         before = exported if returning else None
-        return 0 if any(self._has_brought(one, since, before) for one in self.rows) else None
+        brought = any(self._has_brought(one, since, before) for one in self.rows)
+        return 0 if brought else copied
 
     def _emptied(self) -> int:
         """Return the sequence number of the last snapshot after which no file of others stayed.
@@ -462,7 +481,10 @@ class Alongside:
             case Append() | AppendAlongside() | ReplaceOwn():
                 if not may_append(held, change):
                     beside = paths_with_rows(archived)
-                    refuse_foreign(self.table, state, partition, self.own, held, beside)
+                    older = isinstance(change, AppendAlongside)
+                    refuse_foreign(
+                        self.table, state, partition, self.own, held, beside, allows_older=older
+                    )
             case Attach():
                 refuse_hidden(self.effects, self.table, self.ledger, state, partition, key, held)
             case ReplacePartition() | ByStatement():

@@ -81,7 +81,8 @@ class Holding:
 
     `text` describes the state in a sentence. `files` have the key in their names, or are files of
     other writers that have rows of the key and no others. `edited`: only statements that change
-    rows, such as UPDATE, landed since the last export. `proof` is that of a rewritten export.
+    rows, such as UPDATE, landed since the last export. `proof` is that of a rewritten export. Of
+    MOVED, `landed` are all that landed.
     """
 
     kind: Kind
@@ -267,10 +268,10 @@ def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...
     newest = landed[-1].snapshot_id
     if history.state.history_is_complete:
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
-        return Holding(Kind.MOVED, text)
+        return Holding(Kind.MOVED, text, landed=landed)
     if history.begins_empty:
         text = f"It landed in snapshot {newest}, and main was emptied and begun anew since."
-        return Holding(Kind.MOVED, text)
+        return Holding(Kind.MOVED, text, landed=landed)
     text = (
         f"It landed in snapshot {newest}; its files are not in main, and the snapshots that would "
         "show where its rows are have expired."
@@ -365,10 +366,10 @@ def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]
     newest = row.landed[-1].snapshot_id
     if last is None and state.history_is_complete:
         text = f"It landed in snapshot {newest}, and main was moved away from it since."
-        return Holding(Kind.STRANGE if files else Kind.MOVED, text, files)
+        return Holding(Kind.STRANGE if files else Kind.MOVED, text, files, row.landed)
     if last is None and not files and history.begins_empty:
         text = f"It landed in snapshot {newest}, and main was emptied and begun anew since."
-        return Holding(Kind.MOVED, text)
+        return Holding(Kind.MOVED, text, landed=row.landed)
     last = last or max(_may_be_expired(row, ancestors), key=lambda x: x.epoch, default=None)
     if last is None:
         text = f"It landed in snapshot {newest}; the snapshots that would show what main has of it"

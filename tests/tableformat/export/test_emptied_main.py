@@ -11,10 +11,11 @@ from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdat
 from tableformat.export.decision import ExportOptions
 from tableformat.export.main_state import Kind, holding
 from tableformat.export.request import AllPartitions, ById
+from tableformat.ledger import StatementKind
 from tableformat.names import PartitionId
 from tests.support.keyed_source import Keyed, append_to
 from tests.support.scenarios import lake, pyiceberg, row_of, rows_in_main
-from tests.support.scene import ONE, TTL, Scene
+from tests.support.scene import ONE, TTL, Scene, move
 
 FORCED = ExportOptions(force=True, manifest_ttl=TTL)
 EVERY = replace(ONE, selection=AllPartitions())
@@ -72,3 +73,43 @@ def test_only_an_empty_beginning_shows_it(tmp_path: Path, *, is_known: bool) -> 
     table.catalog.commit_table(pyiceberg(tmp_path), (), (expired,))
 
     assert kind_of(tmp_path, "p1") is (Kind.MOVED if is_known else Kind.CHANGED)
+
+
+ALONGSIDE = ExportOptions(manifest_ttl=TTL, overwrite_file_if_exists=True)
+OPTIONS = {
+    "alongside": ALONGSIDE,
+    "attach": ExportOptions(manifest_ttl=TTL, of_statement=StatementKind.ATTACH_FROM),
+}
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_rows_that_an_engine_copies_back_are_not_added_again(tmp_path: Path, words: str) -> None:
+    """Harm prevented: after a rollback, INSERT … SELECT … VERSION AS OF has the rows in main."""
+    scene = scene_of(tmp_path)
+    scene.after_ttl()
+    move(tmp_path, 1)
+    append_to(tmp_path, "p1", 12)
+    scene.source.change("more")
+
+    status, message = scene.run(OPTIONS[words])
+
+    assert (status, rows_in_main(tmp_path)) == ("refused", 12)
+    assert "may have its rows" in message
+    forced = replace(ALONGSIDE, force=True)
+    assert (scene.run(forced)[0], rows_in_main(tmp_path)) == ("committed", 12 + 15)
+
+
+@pytest.mark.parametrize("words", OPTIONS)
+def test_older_rows_of_others_do_not_stop_an_export_after_a_rollback(
+    tmp_path: Path, words: str
+) -> None:
+    scene = Scene(tmp_path, Keyed(), request=replace(ONE, selection=ById(PartitionId("p2"))))
+    scene.run()
+    append_to(tmp_path, "p1", 4)
+    scene.request = ONE
+    assert scene.run(ALONGSIDE)[0] == "committed"
+    scene.after_ttl()
+    move(tmp_path, 3)
+    scene.source.change("more")
+
+    assert (scene.run(OPTIONS[words])[0], rows_in_main(tmp_path)) == ("committed", 3 + 4 + 15)
