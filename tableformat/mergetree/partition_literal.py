@@ -3,7 +3,8 @@
 The forms are those of ALTER … PARTITION (requirements, "How to set the partition expression"):
 `ID '202401'`, `ALL`, `202401`, `'x'`, `('x', 3)`, `tuple(toYYYYMM(toDate('2024-01-25')))`. A value
 consists of constants, functions and operators; operators need brackets, as in ClickHouse. A date
-without quotes is always refused: it would be the number 2022. The caller, who knows the table's
+without quotes is always refused: it would be the number 2022. A call alone, which ClickHouse does
+not read, means the same as in a tuple. The caller, who knows the table's
 key, finds the partition of a value. A part's name may be in quotes or, as in ClickHouse's own
 examples, without.
 """
@@ -62,6 +63,8 @@ PartitionLiteral = ById | All | ByValue
 _BARE_PART: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 _NAMES: Final = (TokenKind.WORD, TokenKind.QUOTED)
 _OPERATORS: Final = ("+", "-", "*", "/", "%", "||", "?", "->")
+_BARE_CALLS: Final = frozenset({"tuple", "array", "CAST"})
+"""The calls that ClickHouse takes alone; any other one it takes as the member of a tuple."""
 _BARE_DATE: Final = re.compile(r"\d{4}-(?:0\d|\d{1,2}-\d)", re.ASCII)
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}(?: \d{2}:\d{2}:\d{2}(?:\.\d{1,9})?)?", re.ASCII)
 
@@ -115,7 +118,8 @@ def read_partition_literal(reader: TokenReader) -> PartitionLiteral:
     if _calculates(value):
         bare = next((one for one in _outside_brackets(tokens) if one.is_symbol(*_OPERATORS)), None)
         raise _calculation_error(reader, bare or tokens[0])
-    return ByValue(value)
+    is_taken = not isinstance(value, Call) or value.function in _BARE_CALLS
+    return ByValue(value if is_taken else Call("tuple", (value,)))
 
 
 def render_partition_literal(literal: PartitionLiteral) -> str:

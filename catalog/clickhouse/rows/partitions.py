@@ -354,6 +354,11 @@ def _values(value: Expression, members: tuple[Column, ...]) -> str:
     match value:
         case Call("tuple", given) if len(given) == len(members):
             pass
+        case _ if len(members) > 1:
+            # A CAST to a tuple.
+            given = tuple(
+                Call("tupleElement", (value, Literal(at + 1))) for at in range(len(members))
+            )
         case _:
             given = (value,)
     return ", ".join(

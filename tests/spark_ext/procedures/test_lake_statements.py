@@ -23,7 +23,13 @@ from tests.support.system_tables import asked
 from tests.wrong.places import Places
 
 
-@pytest.mark.parametrize("literal", ["202402", "'202402'", "(202402)", "ID '202402'"])
+@pytest.mark.parametrize(
+    "literal",
+    [
+        *("202402", "'202402'", "(202402)", "ID '202402'", "'202402'::UInt32"),
+        *("toYYYYMM(toDate('2024-02-25'))", "tuple(toYYYYMM(toDate('2024-01-25') + 7))"),
+    ],
+)
 def test_a_partition_is_dropped_by_any_form_of_its_name(
     places: Places, session: NoSpark, dropped_from: str, literal: str
 ) -> None:

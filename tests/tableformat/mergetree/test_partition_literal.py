@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.expression import Call, Literal
+from tableformat.mergetree.expression import Call, Expression, Literal
 from tableformat.mergetree.partition_literal import (
     All,
     ById,
@@ -37,6 +37,10 @@ KEYS = (
     ("i", "tuple(arraySum(x -> x - 1, [-2, -1]))"),
     ("toYYYYMM(d)", "ID '202401'"),
     ("toYYYYMM(d)", "ALL"),
+    ("toYYYYMM(d)", "toYYYYMM(toDate('2024-01-31'))"),
+    ("d", "DATE '2024-01-31'"),
+    ("d", "'2024-01-31'::Date"),
+    ("(d, i)", "CAST(('2024-01-31', -5) AS Tuple(Date, Int32))"),
     ("d", "'2024-01-31'"),
     ("d", "tuple('2024-01-31')"),
     ("i", "-5"),
@@ -67,8 +71,14 @@ def test_clickhouse_finds_the_partition_by_what_we_read_and_write(
 literals: st.SearchStrategy[PartitionLiteral] = st.one_of(
     st.just(All()),
     st.from_regex(r"[A-Za-z0-9-]{1,40}", fullmatch=True).map(PartitionId).map(ById),
-    constants.map(ByValue),
+    constants.map(lambda value: ByValue(_of_one_member(value))),
 )
+
+
+def _of_one_member(value: Expression) -> Expression:
+    """Return a value as it is read: ClickHouse takes a call only in a tuple."""
+    is_taken = not isinstance(value, Call) or value.function in ("tuple", "array", "CAST")
+    return value if is_taken else Call("tuple", (value,))
 
 
 @given(literals)
@@ -86,7 +96,11 @@ def test_a_partition_that_is_written_is_read_as_the_same(literal: PartitionLiter
         ("NULL", ByValue(Literal(None))),
         ("(202401, 'x')", ByValue(Call("tuple", (Literal(202401), Literal("x"))))),
         ("tuple()", ByValue(Call("tuple", ()))),
-        ("DATE '2024-01-31'", ByValue(Call("toDate", (Literal("2024-01-31"),)))),
+        (
+            "DATE '2024-01-31'",
+            ByValue(Call("tuple", (Call("toDate", (Literal("2024-01-31"),)),))),
+        ),
+        ("[1]", ByValue(Call("array", (Literal(1),)))),
         ("id '202401-5'", ById(PartitionId("202401-5"))),
         (" ID  '202401' ", ById(PartitionId("202401"))),
         ("all", All()),

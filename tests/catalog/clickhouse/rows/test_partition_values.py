@@ -31,6 +31,7 @@ TABLES = {
         [
             *("('2000-01-01', 1)", "('2000-01-02', 1)", "ID '20000101-1'"),
             "(toDate('2000-01-01'), 2 - 1)",
+            "CAST(('2000-01-01', 1) AS Tuple(Date, UInt8))",
         ],
     ),
     "by a string": ("s String, x UInt8", "s", "('aaa', 1), ('bbb', 3)", ["'aaa'", "'bbb'"]),
@@ -40,13 +41,15 @@ TABLES = {
         [
             *("201901", "'201901'", "tuple(toYYYYMM(toDate('2019-01-25')))"),
             *("tuple(toYYYYMM(toDate('2019-01-01') + 24))", "tuple(plus(201900, 1))"),
-            "tuple(CASE WHEN 1 = 1 THEN 201901 END)",
+            *("tuple(CASE WHEN 1 = 1 THEN 201901 END)", "toYYYYMM(toDate('2019-01-25'))"),
+            "CAST('201901' AS UInt32)",
         ],
     ),
     "by day": (
         "d Date", "d", "('2024-01-31')",
         # Without quotes a Date is the number of its day.
-        ["'2024-01-31'", "19753", "tuple(toDate('2024-01-30') + 1)", date_in_quotes("2024-01-31")],
+        ["'2024-01-31'", "19753", "tuple(toDate('2024-01-30') + 1)", date_in_quotes("2024-01-31"),
+         "DATE '2024-01-31'", "toDate('2024-01-31')", "'2024-01-31'::Date"],
     ),
     "by hour of a zone": (
         "t DateTime('Asia/Tokyo')", "toStartOfHour(t)", "('2024-01-31 00:30:00')",
@@ -60,7 +63,7 @@ WRONG = {
     "by week": ["'x'", "1.5", "ALL", "d", "2000-01-03"],
     "by day": ["20240131", "2024-01-31", "tuple(2024-01-31)"],
     "by a tuple": ["('2000-01-01')", "(300, 300)"],
-    "by a length": ["-1", "now()"],
+    "by a length": ["-1", "upper('x')"],
     "not partitioned": ["1"],
 }
 
