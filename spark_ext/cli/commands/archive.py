@@ -114,33 +114,47 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 
-    places = Places(source, lake, ledger)
+    places, at_once = Places(source, lake, ledger), slots(master)
     if dry_run:
-        return _rehearse(request, places, summary.output, tables, slots(master), drop=drop)
+        return _rehearse(request, places, summary.output, tables, at_once, drop=drop)
     if is_asked(yes=yes, as_json=summary.as_json):
-        ask_before_replacing(request, places, tables, slots=slots(master))
+        ask_before_replacing(request, places, tables, slots=at_once)
+    return _archive(request, places, spark, summary, tables, at_once, drop=drop)
+
+
+def _archive(
+    request: ExportRequest,
+    places: Places,
+    spark: SparkWhenNeeded,
+    summary: Summary,
+    tables: Sequence[LocalTable],
+    slots: int,
+    *,
+    drop: bool,
+) -> int:
+    """Archive the partitions of all tables; return the exit code.
+
+    Raises:
+        TableFormatError: as for `archive`, or more partitions would be replaced than the request
+            allows.
+    """
 
     def opened(place: SourcePlace) -> JobPorts:
         return open_ports(replace(places, source=place), spark, _observer(summary), verify=True)
 
-    opens = limited(request, tables, opened, slots=slots(master))
+    opens = limited(request, tables, opened, slots=slots)
 
     def archive_one(one: LocalTable) -> int:
         at, wanted = replace(places, source=one.place), request.of_table(one.table, len(tables))
         check_alter_rights(one.place, one.table)
         ports = opens(one.place)
         with contextlib.closing(ports.ledger):
-            found = archive(wanted, ports, at, slots=slots(master), drop=drop)
+            found = archive(wanted, ports, at, slots=slots, drop=drop)
             return worst(_added(summary, each, one) for each in found)
 
+    report = error_printer(summary.output)
     with summary:
-        return each_table(
-            tables,
-            archive_one,
-            summary.output.note,
-            error_printer(summary.output),
-            doing="archive from",
-        )
+        return each_table(tables, archive_one, summary.output.note, report, doing="archive from")
 
 
 def _rehearse(

@@ -406,9 +406,8 @@ _Exports: TypeAlias = Callable[[OpenedCatalog, str | None, StatementSettings], E
 class StatementRun:
     """Runs one statement and prints its result; also the observer of its exports.
 
-    `reword` rewords messages for the command. `catalog` is the catalog of lake tables without one
-    in their name. `conf` are the settings of --conf, and `session` those and the settings
-    of environment variables.
+    `reword` rewords messages for the command. `catalog` is that of lake tables without one in their
+    name. `conf` are the settings of --conf, `session` those and the ones of the environment.
     """
 
     settings: SessionSettings
@@ -475,8 +474,8 @@ class StatementRun:
                     errors.append(error)
             is_done = not errors
         finally:
-            # An interrupted statement reports the partitions that it has committed. Without any
-            # outcome it writes no file, because the same statement would be refused for that file.
+            # An interrupted statement reports what it has committed. Without an outcome it writes
+            # no file, because the same statement would be refused for that file.
             if not dry_run and (is_done or self.outcomes):
                 self._write_outcomes(errors)
         return self._code(codes, errors)
@@ -551,12 +550,7 @@ class StatementRun:
         return 0
 
     def _operate(
-        self,
-        read: Operation,
-        table: LakeName,
-        exports: _Exports,
-        *,
-        dry_run: bool,
+        self, read: Operation, table: LakeName, exports: _Exports, *, dry_run: bool
     ) -> int:
         """Run a statement on a lake table; return the exit code."""
         session = {**self.session, **({SESSION + FAST: "1"} if self.fast else {})}
