@@ -483,10 +483,13 @@ def _names(
     subject = f"{table.name} to {request.to}"
     properties = state.properties if state is not None else None
     named = names_in_force(subject, request.to, request.directories, properties)
-    if not named:
+    has_tree = state is not None and bool(state.tree)
+    if not named and not has_tree:
         return NO_NAMES
     # Before the query: an expression that is not a member of the key has no type.
-    check_names(subject, table, named)
+    check_names(subject, table, named, has_tree=has_tree)
+    if not named:
+        return NO_NAMES
     types = effects(Step.DESCRIBE_SOURCE, lambda: source.key_types(table))
     return KeyNames(named, types)
 

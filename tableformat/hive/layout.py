@@ -75,14 +75,11 @@ _PROPERTY: Final = "mergeberg.tree.directories"
 
 @dataclass(frozen=True, slots=True)
 class NamedDirectory:
-    """The user's name for a directory of a key expression.
-
-    `in_tree`: whether the existing tree stores the name; None for a tree that does not exist yet.
-    """
+    """The user's name for a directory of a key expression; `in_tree`: an existing tree stores it."""
 
     name: str
     expression: Expression
-    in_tree: bool | None = field(default=None, compare=False)
+    in_tree: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         """Return it in the syntax of `--hive-column`."""
@@ -118,8 +115,7 @@ def names_in_force(
     if properties is None:
         return given_names
     made_with = _read_remembered(subject, properties)
-    others = (replace(one, in_tree=False) for one in given_names if one not in made_with)
-    return (*made_with, *others)
+    return (*made_with, *(one for one in given_names if one not in made_with))
 
 
 def listed_names(text: str, what: str) -> dict[str, str]:
@@ -163,20 +159,23 @@ def remembered_names(properties: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def check_names(subject: str, table: MergeTreeTable, named: Sequence[NamedDirectory]) -> None:
+def check_names(
+    subject: str, table: MergeTreeTable, named: Sequence[NamedDirectory], *, has_tree: bool = False
+) -> None:
     """Refuse names that fit no member of the key, or that readers would confuse.
 
     Args:
         subject: what cannot be exported, as it follows the verb in the message.
         table: the source.
         named: the names, from `names_in_force`.
+        has_tree: the tree exists, and its key and names are compared, too.
 
     Raises:
         RefusedError: the existing tree has another partition key or other names, or one or more
             names cannot be used; all reasons of a kind are listed (code 36).
     """
     key = parse_partition_key(table.engine.partition_by)
-    if why := _why_not_of_tree(table, key, named):
+    if has_tree and (why := _why_not_of_tree(table, key, named)):
         raise RefusedError(Unable.of(subject, why), code=BAD_ARGUMENTS)
     columns = {c.name.casefold(): c.name for c in table.columns}
     reasons = []
@@ -204,14 +203,12 @@ def check_names(subject: str, table: MergeTreeTable, named: Sequence[NamedDirect
 def _why_not_of_tree(
     table: MergeTreeTable, key: Sequence[Expression], named: Sequence[NamedDirectory]
 ) -> str:
-    """Return why an existing tree is not of a key and of the names, '' if it is, or is new.
+    """Return why an existing tree is not of a key and of the names, '' if it is.
 
     The keys are compared before the names: with another key, no names are right.
     """
     stored = [one for one in named if one.in_tree]
-    others = [one for one in named if one.in_tree is False]
-    if not stored and not others:
-        return ""
+    others = [one for one in named if not one.in_tree]
     has = {one.expression for one in stored}
     were = f"named by {', '.join(map(str, stored))}" if stored else "plain columns only"
     needs = {member for member in key if not isinstance(member, ColumnName)}

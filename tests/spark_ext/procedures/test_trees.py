@@ -117,6 +117,23 @@ def test_a_tree_of_another_partition_key_is_refused_as_such(
     assert len(list(tree.rglob("*.parquet"))) == 1
 
 
+def test_a_tree_of_columns_refuses_a_key_with_an_expression_as_another(
+    keyed: Places, session: NoSpark, tmp_path: Path
+) -> None:
+    create = "CREATE OR REPLACE TABLE db.keyed (k UInt8) ENGINE = MergeTree ORDER BY k PARTITION BY"
+    keyed.clickhouse_run(f"{create} k", "INSERT INTO db.keyed VALUES (1)")
+    assert alter(session, tmp_path / "tree", "ALL", ALLOWED) == [("1", "committed")]
+    keyed.clickhouse_run(f"{create} k % 2", "INSERT INTO db.keyed VALUES (1)")
+
+    with pytest.raises(RefusedError, match="Tables have different partition key") as refused:
+        alter(session, tmp_path / "tree", "ALL", ALLOWED)
+
+    assert refused.value.code == 36
+    assert "PARTITION BY k % 2, and the directories of the tree are plain columns only" in (
+        in_statement(refused.value.message)
+    )
+
+
 def test_the_advice_for_a_tree_of_other_columns_can_be_followed(
     keyed: Places, session: NoSpark, tmp_path: Path
 ) -> None:

@@ -59,7 +59,8 @@ def names_of_tree(given: dict[str, str], made_with: dict[str, str], key: str) ->
     table = replace(TABLE, engine=replace(TABLE.engine, partition_by=key))
     properties = remembering(named(**made_with))
     with pytest.raises(RefusedError) as refused:
-        check_names("db.t", table, names_in_force("db.t", TREE, given, properties))
+        names = names_in_force("db.t", TREE, given, properties)
+        check_names("db.t", table, names, has_tree=properties is not None)
     assert refused.value.code == 36
     return plain(refused.value.message)
 
