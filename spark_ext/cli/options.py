@@ -112,7 +112,8 @@ def carried_options(
     other = context.find_root()
     for name in to:
         if not isinstance(other.command, click.Group):
-            raise TypeError(name)
+            # Nothing else runs next to a command that is used alone.
+            return
         command = other.command.commands[name]
         other = command.make_context(name, [], parent=other, resilient_parsing=True)
     by_itself = {name: tuple(_words(one, other)) for name, one in _named(other.command).items()}
