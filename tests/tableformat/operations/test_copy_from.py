@@ -225,13 +225,17 @@ def test_an_export_at_once_has_one_order_with_it(
     tmp_path: Path, source: Partitions, step: Step, *, replaces: bool
 ) -> None:
     """Harm prevented: the export and the copy are there both."""
+    seen: list[dict[str, Status]] = []
 
     def visit() -> None:
-        export_at(tmp_path, source, itertools.count(90_000_000), IN_FILES)
+        found = export_at(tmp_path, source, itertools.count(90_000_000), IN_FILES)
+        seen.append({name: one.status for name, one in found.items()})
 
     done = copy(tmp_path, partition("p1"), replaces=replaces, effects=AtStep(step, visit)).status
 
-    assert done in (Status.ATTACHED, Status.UNCHANGED, Status.IN_PROGRESS)
+    # The export has not waited: before the claim it was first, later it took the claim over.
+    assert seen == [{"p1": Status.COMMITTED, "p2": Status.UNCHANGED}]
+    assert done is (Status.UNCHANGED if step is Step.CLAIM else Status.IN_PROGRESS)
     assert rows_in_main(tmp_path) == sum(source.rows.values())
 
 
