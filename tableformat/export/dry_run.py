@@ -225,8 +225,7 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
             ids = with_outdated(request, ledger.rows, found.state, listing, ids, note)
         slots = request.limits.at_once(slots)
         made = tuple(_forecasts(request, plan, source, found, ids, now=now, slots=slots))
-        is_same_schema = change is None or not change.is_of_schema
-        compares = request.options.check_rows and is_same_schema
+        compares = request.options.check_rows and not (change and change.is_of_schema)
         location = found.state.location if found is not None else None
         return Rehearsal(made, location, _replaced(made, compares=compares))
 

@@ -127,7 +127,7 @@ def test_another_expression_of_the_source_is_noted_by_any_export(exports: RealEx
     assert exports.lake(name).metadata_location == after.metadata_location
 
 
-def test_another_sources_expression_is_stored_only_if_that_is_allowed(
+def test_another_expression_of_another_source_is_noted_if_allowed(
     exports: RealExport,
 ) -> None:
     """Harm prevented: statements in the lake compute rows of one table as those of the other."""

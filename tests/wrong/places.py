@@ -21,6 +21,7 @@ from tableformat.export.ports import SliceWriter, Writing
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.iceberg.properties import table_properties
 from tableformat.iceberg.schema import map_columns
+from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime, Simple
 from tests.strategies.mapping import column_of, table_of
 from tests.support.child_writer import ChildWriter
@@ -141,6 +142,19 @@ class Places:
         return [one for one in found if "summary" not in one]
 
 
+def _made_by_exports(events: MergeTreeTable) -> dict[str, dict[str, str]]:
+    """Return the properties of lake tables of a table, by their names."""
+    ours = table_properties(events, map_columns(events))
+    s = replace(events.columns[2], default_kind="DEFAULT", default_expression="'?'")
+    other = replace(events, columns=(*events.columns[:2], s))
+    return {
+        "ours": ours,
+        "newer": ours | {"mergeberg.source.mapping-version": "9"},
+        "starts": ours | {"mergeberg.source.partition-key": "toStartOfMonth(ts)"},
+        "defaults": table_properties(other, map_columns(other)),
+    }
+
+
 def make_lake(warehouse: Path) -> None:
     catalog = open_catalog("lake", warehouse=warehouse).catalog
     catalog.create_namespace("n")
@@ -168,17 +182,7 @@ def make_lake(warehouse: Path) -> None:
         column_of("s", Simple("String")),
         partition_by="toYYYYMM(ts)",
     )
-    ours = table_properties(events, map_columns(events))
-    newer_release = ours | {"mergeberg.source.mapping-version": "9"}
-    starts = ours | {"mergeberg.source.partition-key": "toStartOfMonth(ts)"}
-    s = replace(events.columns[2], default_kind="DEFAULT", default_expression="'?'")
-    other = replace(events, columns=(*events.columns[:2], s))
-    for name, properties in (
-        ("ours", ours),
-        ("newer", newer_release),
-        ("starts", starts),
-        ("defaults", table_properties(other, map_columns(other))),
-    ):
+    for name, properties in _made_by_exports(events).items():
         catalog.create_table(
             f"n.{name}", Schema(*columns), partition_spec=month, properties=properties
         )
