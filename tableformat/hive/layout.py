@@ -75,7 +75,7 @@ _PROPERTY: Final = "mergeberg.tree.directories"
 
 @dataclass(frozen=True, slots=True)
 class NamedDirectory:
-    """The user's name for a directory of a key expression; `in_tree`: an existing tree stores it."""
+    """The user's name for a directory of a key expression; `in_tree`: a tree stores it."""
 
     name: str
     expression: Expression
