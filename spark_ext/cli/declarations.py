@@ -185,8 +185,7 @@ def verify() -> None:
 
     \b
     Examples:
-      mergeberg verify db.events --partition-id 202401 --source chdb:./clickhouse \\
-          --to lake.analytics.events
+      mergeberg verify db.events --partition-id 202401 --to lake.analytics.events
       mergeberg verify db.events --all --to lake.analytics.events --json
     """  # noqa: D301  \b is Click's mark for lines to keep
 
@@ -235,8 +234,7 @@ def archive_command() -> None:
 
     \b
     Examples:
-      mergeberg archive db.events --partition-id 202401 --source chdb:./clickhouse \\
-          --to lake.analytics.events
+      mergeberg archive db.events --partition-id 202401 --to lake.analytics.events
       mergeberg archive db.events --all --where "max_time < '2024-01-01'" --drop \\
           --to lake.analytics.events
       mergeberg archive db.events --all --source https://archiver@ch1.example --allow-alter \\
