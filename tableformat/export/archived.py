@@ -33,7 +33,7 @@ from typing import Final, Self
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
-from tableformat.export.main_state import Holding, Kind
+from tableformat.export.main_state import Holding
 from tableformat.export.options import LateRows
 from tableformat.file_names import RECEIPTS
 from tableformat.ledger import (
@@ -64,7 +64,7 @@ __all__ = [
     "exports_of_partition",
     "has_it",
     "is_attached",
-    "late_note",
+    "lacks_archived",
     "later_in_main",
     "may_be_back",
     "refuse_archived",
@@ -414,29 +414,22 @@ def later_in_main(
     return ""
 
 
-_HAS_ROWS: Final = (Kind.WHOLE, Kind.REWRITTEN, Kind.MIXED, Kind.LEFT)
-
-
-def late_note(key: Key, archived: Iterable[Holding]) -> str:
-    """Return the note on an export of late rows, '' for one of the partition itself.
-
-    `archived` are the states of the archived exports of the partition in main.
-    """
-    if not key.increment:
-        return ""
-    lacks = next((held for held in archived if held.kind not in _HAS_ROWS), None)
-    if lacks is not None:
-        why = lacks.text.rstrip(".")
-        return f"late rows {key.increment}: main lacks archived rows of the partition: {why}"
-    return f"late rows {key.increment}: the archived rows of the partition stay"
-
-
 @dataclass(frozen=True, slots=True)
 class ArchivedExport:
     """The row of an archived export, and the state of its key in main."""
 
     row: Row
     held: Holding
+
+
+def lacks_archived(exports: Iterable[ArchivedExport]) -> ArchivedExport | None:
+    """Return the first archived export of which main lacks rows, None if there is none."""
+    lacking = (
+        one
+        for one in exports
+        if one.row.done is None or not one.held.has_rows_of(one.row.done.landed)
+    )
+    return next(lacking, None)
 
 
 @dataclass(frozen=True, slots=True)

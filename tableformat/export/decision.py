@@ -28,7 +28,7 @@ from tableformat.committer import (
     ReplacePartition,
 )
 from tableformat.errors import Action, UsageError
-from tableformat.export.archived import ArchivedExports, has_it
+from tableformat.export.archived import ArchivedExports, has_it, lacks_archived
 from tableformat.export.content import Content, how_it_differs, is_merged, knows_source
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.options import LateRows
@@ -638,6 +638,11 @@ def _of_archived(
     if not options.force and (there := archived.has(content)) is not None:
         if options.is_of_statement:
             return Skip(Status.UNCHANGED, f"its rows are there already: {there.held.text}")
+        if (lacks := lacks_archived(archived.exports)) is not None:
+            text = (
+                "main has the rows that the source has again, but lacks other archived rows of it"
+            )
+            return Skip(Status.REFUSED, f"{text}: {lacks.held.text}", of=lacks.row)
         text = _where(there.row.done) if there.row.done is not None else there.held.text
         return Skip(Status.ALREADY_EXPORTED, text, of=there.row)
     if options.is_of_statement or (row is not None and _is_of(row, content)):

@@ -21,7 +21,6 @@ from tableformat.export.archived import (
     ArchivedExport,
     ArchivedExports,
     exports_of_partition,
-    late_note,
     later_in_main,
 )
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
@@ -46,6 +45,7 @@ from tableformat.export.foreign_rows import (
     leaving_of,
     no_lake_partition,
 )
+from tableformat.export.freeze_and_claim import late_note
 from tableformat.export.job import ExportRequest, LookedAt, look_at_table, with_outdated
 from tableformat.export.main_state import Holding, holding
 from tableformat.export.outcome import Status

@@ -24,7 +24,7 @@ from tableformat.committer import (
 )
 from tableformat.effects import Step
 from tableformat.errors import SourceError
-from tableformat.export.archived import ArchivedExports, late_note
+from tableformat.export.archived import ArchivedExports
 from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
@@ -44,7 +44,7 @@ from tableformat.export.foreign_rows import (
     WholePartitions,
     no_lake_partition,
 )
-from tableformat.export.main_state import Holding
+from tableformat.export.main_state import Holding, Kind
 from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
@@ -66,7 +66,7 @@ from tableformat.source import (
     SourceSnapshot,
 )
 
-__all__ = ["Begun", "Claimed", "Claiming", "Freezing", "Frozen", "Planned", "Work"]
+__all__ = ["Begun", "Claimed", "Claiming", "Freezing", "Frozen", "Planned", "Work", "late_note"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +318,23 @@ class _Cut:
     claim: Claim
     slices: tuple[Slice, ...]
     resumed: bool
+
+
+_HAS_ROWS: Final = (Kind.WHOLE, Kind.REWRITTEN, Kind.MIXED, Kind.LEFT)
+
+
+def late_note(key: Key, archived: Iterable[Holding]) -> str:
+    """Return the note on an export of late rows, '' for one of the partition itself.
+
+    `archived` are the states of the archived exports of the partition in main.
+    """
+    if not key.increment:
+        return ""
+    lacks = next((held for held in archived if held.kind not in _HAS_ROWS), None)
+    if lacks is not None:
+        why = lacks.text.rstrip(".")
+        return f"late rows {key.increment}: main lacks archived rows of the partition: {why}"
+    return f"late rows {key.increment}: the archived rows of the partition stay"
 
 
 class Claiming:

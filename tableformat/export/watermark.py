@@ -31,6 +31,7 @@ from tableformat.export.archived import (
     ArchivedExports,
     PartitionExports,
     exports_of_partition,
+    lacks_archived,
 )
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
@@ -133,14 +134,12 @@ def find_watermark(
     last, among = None, len(listing.contents)
     for number, (one, content) in enumerate(listing.contents.items()):
         first = Key(listing.source, one.value, state.layout.table_uuid)
-        why = ""
-        if content:
-            exports = exports_of_partition(ledger.read, first)
-            try:
-                detached = partial(source.detached_parts, table.name, one)
-                why = why_not(table, content, exports, lake, state, detached)
-            except UnsupportedError as error:
-                why = error.message.rstrip(".")
+        exports = exports_of_partition(ledger.read, first)
+        try:
+            detached = partial(source.detached_parts, table.name, one)
+            why = why_not(table, content, exports, lake, state, detached)
+        except UnsupportedError as error:
+            why = error.message.rstrip(".")
         if why:
             return Watermark(left.after(last, one, lake, state), number, among, one, why)
         last = one
@@ -208,7 +207,7 @@ def _has_rows(row: Row, lake: LakeTable, state: LakeTableState) -> bool:
 
 def why_not(
     table: MergeTreeTable,
-    content: Content,
+    content: Content | None,
     exports: PartitionExports,
     lake: LakeTable,
     state: LakeTableState,
@@ -216,11 +215,12 @@ def why_not(
 ) -> str:
     """Return the reason why a partition is not exported and unchanged, '' if it is.
 
-    Of an archived partition the source may have the archived rows again, or later ones.
+    Of an archived partition the source may have the archived rows again, or later ones. Main must
+    have all of them, whatever the source has.
 
     Args:
         table: the source table.
-        content: the content of the source partition.
+        content: the content of the source partition, None if it has no rows.
         exports: its exports, read after `state` was loaded.
         lake: the lake table.
         state: its metadata.
@@ -233,15 +233,19 @@ def why_not(
         SourceError: from `detached`.
     """
     row, key = exports.row, exports.key
+    if content is None and not exports.archived:
+        return ""
     if (first := next(iter(exports.archived), row)) and (other := other_table(first, table)):
         return other.rstrip(".")
-    for one in exports.archived:
-        held = holding(one, state, one.key.hash, lake)
-        if one.done is None or not held.has_rows_of(one.done.landed):
-            return held.text.rstrip(".")
-        found = (ArchivedExport(one, held),)
-        if detached and ArchivedExports.of(found, content, detached).has(content):
-            return ""
+    found = tuple(
+        ArchivedExport(one, holding(one, state, one.key.hash, lake)) for one in exports.archived
+    )
+    if (lacks := lacks_archived(found)) is not None:
+        return lacks.held.text.rstrip(".")
+    if content is None:
+        return ""
+    if found and detached and ArchivedExports.of(found, content, detached).has(content):
+        return ""
     if row is None and exports.archived:
         return "rows arrived after it was archived"
     if row is not None and unsettled_mark(row, state) is not None:
@@ -342,7 +346,7 @@ class SettingWatermark:
         last = None
         for one, content in self._listing.contents.items():
             try:
-                if content is not None and not self._is_exported(one, content, state, landing):
+                if not self._is_exported(one, content, state, landing):
                     return last, one
             except UnsupportedError:
                 # Deletes in main hide which rows it has of this partition.
@@ -364,9 +368,16 @@ class SettingWatermark:
         return self._is_shared
 
     def _is_exported(
-        self, one: PartitionId, content: Content, state: LakeTableState, landing: dict[str, str]
+        self,
+        one: PartitionId,
+        content: Content | None,
+        state: LakeTableState,
+        landing: dict[str, str],
     ) -> bool:
         key = Key(self._listing.source, one.value, state.layout.table_uuid)
+        if content is None:
+            exports = exports_of_partition(self._ledger.read, key)
+            return not why_not(self._listing.table, None, exports, self._lake, state, None)
         if key.hash in landing:
             return landing[key.hash] == content.fingerprint
         files = frozenset(self._lake.files_of(state, key.hash))

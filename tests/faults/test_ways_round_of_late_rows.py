@@ -11,7 +11,7 @@ from pyiceberg.table.snapshots import Operation
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
 from tableformat.messages import plain
-from tests.faults.test_late_rows import World, lot
+from tests.faults.test_late_rows import World, lot, watermark_of
 from tests.support.lake_statements import ForeignPartitions, detach, drop, running
 from tests.support.other_engines import origin_of, rewrite
 from tests.support.scenarios import ALL, TO, AtStep, rows_in_main, state
@@ -101,3 +101,41 @@ def test_late_rows_that_return_to_main_stop_an_unarchived_export(
     running(tmp_path).run(detach("p1"))
     assert world.run(request).status.value == "committed"
     assert rows_in_main(tmp_path) == 52
+
+
+def test_the_watermark_needs_all_archived_rows_of_a_partition(tmp_path: Path) -> None:
+    """Harm prevented: a query reads rows below the watermark from the lake, which lacks them.
+
+    The first lot is attached again; the late rows left main with a rollback.
+    """
+    world = World(tmp_path)
+    world.run()
+    world.archive()
+    world.arrive(*lot(1, 40))
+    world.run()
+    world.archive(drop=True)
+    world.arrive()
+    move(tmp_path, 2)
+    gone = watermark_of(world)
+    world.attach_again()
+
+    found, refused = watermark_of(world), world.run(ALL)
+
+    for one in (gone, found):
+        assert (one.partition_id, "main was moved away from it" in one.why) == (None, True), one
+    assert refused.status.value == "refused"
+    assert "lacks other archived rows of it: " in refused.message
+    move(tmp_path, 3)
+    assert str(watermark_of(world).partition_id) == "p1"
+    assert world.run(ALL).status.value == "already_exported"
+
+
+def test_parts_without_rows_do_not_hide_that_main_lacks_archived_rows(tmp_path: Path) -> None:
+    """Harm prevented: the watermark passes a partition whose only copy left main."""
+    world = World(tmp_path)
+    world.run()
+    world.archive(drop=True)
+    assert str(watermark_of(world).partition_id) == "p1"
+    move(tmp_path, 1)
+
+    assert watermark_of(world).partition_id is None
