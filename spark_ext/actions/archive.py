@@ -169,7 +169,6 @@ class _TakingOut:
                 return self._end(outcome, exports, table)
             if not outcome.verified or _is_defined_otherwise(table, held, done):
                 row, done = self._compared(outcome, row, done)
-            self._note_beside_the_table(row)
             with self._archiving(row) as archived:
                 parts = self._source.take_out(self._request.table, one, done.parts)
                 archived.note_detached(parts)
@@ -288,8 +287,18 @@ class _TakingOut:
 
     def _archiving(self, row: Row) -> AbstractContextManager[Archiving]:
         ports = self._ports
+        location = archived_location(self._lake().load().location, row.key.hash)
+
+        def note(since: int | None) -> None:
+            ports.storage(location).put(location, archived_text(since))
+
         return archiving(
-            ports.ledger, row, owner=ports.owner, is_alive=ports.is_alive, now=ports.clock()
+            ports.ledger,
+            row,
+            owner=ports.owner,
+            is_alive=ports.is_alive,
+            now=ports.clock(),
+            note=note,
         )
 
     def _dropped(
@@ -302,12 +311,6 @@ class _TakingOut:
         dropped = self._source.drop_detached(self._request.table, one, parts, fresh=fresh)
         archived.note_detached(tuple(part for part in parts if part not in dropped))
         return sum(part.bytes for part in dropped)
-
-    def _note_beside_the_table(self, row: Row) -> None:
-        """Store that a key is archived, for a ledger that is made anew, before its parts leave."""
-        location = archived_location(self._lake().load().location, row.key.hash)
-        since = row.archived.since if row.archived is not None else self._ports.clock()
-        self._ports.storage(location).put(location, archived_text(since))
 
     def _described(self) -> MergeTreeTable:
         """Return the source table, under the identity of its exports."""

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Self
 
-from tableformat.errors import LedgerError, RefusedError
+from tableformat.errors import LedgerError, RefusedError, TableFormatError
 from tableformat.export.content import Content, is_merged
 from tableformat.export.leases import one_lease
 from tableformat.export.main_state import Holding
@@ -116,6 +116,7 @@ def archiving(
     owner: Owner,
     is_alive: Callable[[Owner], bool],
     now: int,
+    note: Callable[[int | None], None] = lambda _: None,
 ) -> Generator[Archiving]:
     """Mark a completed export as archived, and hold the lease of its key in the `with` block.
 
@@ -129,11 +130,14 @@ def archiving(
         owner: this process.
         is_alive: whether the owner of a lease may be running.
         now: milliseconds since 1970.
+        note: stores next to the table since when the key is archived, None if it is not, for a
+            ledger that is made anew; called under the lease. If it fails, the mark is removed.
 
     Raises:
         RefusedError: an export of the partition is running or unfinished, or another process
             changed the row meanwhile.
         LedgerError: the ledger cannot be read or written.
+        DestinationError: of `note`.
     """
     with _leased(ledger, row, owner, is_alive, "archive"):
         if row.state is State.RUNNING:
@@ -146,11 +150,16 @@ def archiving(
         mark = replace(row.archived or Archived(now), is_ending=False)
         kept = replace(row, archived=mark, updated=now)
         held = Archiving(ledger, _written(ledger, kept, "archive"), now)
+        is_noted = False
         try:
+            note(mark.since)
+            is_noted = True
             yield held
-        except RefusedError:
-            if not held.has_left:
+        except TableFormatError as error:
+            if (isinstance(error, RefusedError) or not is_noted) and not held.has_left:
                 _written(ledger, replace(held.row, archived=row.archived), "archive")
+                if row.archived is None:
+                    note(None)
             raise
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Step
-from tableformat.errors import RefusedError, SourceError
+from tableformat.errors import DestinationError, RefusedError, SourceError
 from tableformat.export.archived import Archiving, archiving, unarchive
 from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
@@ -22,6 +22,7 @@ from tests.support.scenarios import (
     FORCED,
     AtStep,
     Partitions,
+    ledger_of,
     parts_of,
     ports_of,
     row_of,
@@ -264,3 +265,31 @@ def test_after_parts_were_noted_as_detached_no_refusal_takes_it_back(tmp_path: P
     found = row_of(tmp_path, "p1").archived
     assert found is not None
     assert found.detached == (DetachedPart("p1_1_1_0", 40, 7),)
+
+
+def test_a_row_is_not_archived_if_nothing_beside_the_table_says_so(tmp_path: Path) -> None:
+    """Harm prevented: the source is unchanged, and no export of the partition is allowed."""
+    exported(tmp_path)
+    noted = list[bool]()
+
+    def note(since: int | None) -> None:
+        noted.append(since is not None)
+        if since is not None:
+            message = "Cannot write"
+            raise DestinationError(message)
+
+    with (
+        contextlib.closing(ledger_of(tmp_path)) as ledger,
+        pytest.raises(DestinationError),
+        archiving(
+            ledger,
+            row_of(tmp_path, "p1"),
+            owner=ME,
+            is_alive=lambda _: True,
+            now=2_000_000,
+            note=note,
+        ),
+    ):
+        pytest.fail("the source was changed")
+
+    assert (row_of(tmp_path, "p1").archived, noted) == (None, [True, False])
