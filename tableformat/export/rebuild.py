@@ -106,9 +106,11 @@ def _found(
         since = _archived_since(ports, storages, locations, key)
         # An earlier release noted it in the ledger alone. The rows before an increment are
         # archived; nothing shows whether the last ones are.
-        if since is None and (of.increment or of.next.hash in by_key):
+        has_later = of.next.hash in by_key
+        if since is None and (of.increment or has_later):
             since = ports.clock()
-        if since is not None and made.row.landed:
+        # Main may have been rolled back to before the rows that came before late ones.
+        if since is not None and (made.row.landed or has_later):
             made = replace(made, row=replace(made.row, archived=Archived(since)))
         yield made
 

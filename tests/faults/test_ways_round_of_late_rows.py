@@ -10,8 +10,10 @@ from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Step
 from tableformat.export.decision import ExportOptions
+from tableformat.export.options import LateRows
 from tableformat.messages import plain
 from tests.faults.test_late_rows import World, lot, watermark_of
+from tests.faults.test_rebuilt_ledger import lose, rebuilt
 from tests.support.lake_statements import ForeignPartitions, detach, drop, running
 from tests.support.other_engines import origin_of, rewrite
 from tests.support.scenarios import ALL, TO, AtStep, rows_in_main, state
@@ -139,3 +141,22 @@ def test_parts_without_rows_do_not_hide_that_main_lacks_archived_rows(tmp_path: 
     move(tmp_path, 1)
 
     assert watermark_of(world).partition_id is None
+
+
+def test_a_rebuilt_ledger_knows_late_rows_after_a_rollback(tmp_path: Path) -> None:
+    """Harm prevented: main never had the archived rows, and the late ones are exported as these."""
+    world = World(tmp_path)
+    world.run()
+    world.archive(drop=True)
+    move(tmp_path, 1)
+    world.arrive(*lot(1, 40))
+    assert world.run().status.value == "committed"
+    lose(tmp_path)
+
+    rebuilt(tmp_path)
+
+    assert [row.archived is not None for row in world.rows()] == [True, True]
+    for late_rows in LateRows:
+        options = ExportOptions(late_rows=late_rows, manifest_ttl=1)
+        assert world.run(replace(ALL, options=options)).status.value == "refused"
+    assert rows_in_main(tmp_path) == 40
