@@ -285,14 +285,21 @@ def test_another_key_without_receipts_may_be_anywhere(keyed: Scene) -> None:
     assert "may hold rows of partition p2 of db.t (source-identity)" in says
 
 
-def test_another_key_that_main_was_moved_away_from_has_no_rows_there(tmp_path: Path) -> None:
-    """Harm prevented: an export that was rolled back for good bars the partition for ever."""
+def test_rows_that_main_was_moved_away_from_may_have_come_back(tmp_path: Path) -> None:
+    """Harm prevented: an engine inserted the rolled back rows of a shard again, and they leave."""
     scene = Scene(tmp_path)
     shard_of(scene).run(meddled=True)
     roll_back(tmp_path)
     append(tmp_path)
 
-    assert scene.run(WHOLE)[0] == "replaced"
+    status, says = scene.run(WHOLE)
+
+    assert status == "refused"
+    assert "may hold rows of partition p1 of db.t (another shard)" in says
+    assert "Delete the rows of this lake partition with another engine" in says
+    table = open_catalog("lake", warehouse=tmp_path / "warehouse").catalog.load_table(("n", "t"))
+    table.delete("n >= 0")
+    assert scene.run(WHOLE)[0] == "committed"
     assert rows_in_main(tmp_path) == 12
 
 

@@ -105,11 +105,11 @@ def _two_types(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
 def _tree_of_another_key(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
     create = "CREATE TABLE db.{0} (d Date) ENGINE = MergeTree PARTITION BY {1} ORDER BY tuple()"
     insert = "INSERT INTO db.{0} VALUES ('2024-01-31')"
-    for name, key in (("months", "toYYYYMM(d)"), ("days", "toYYYYMMDD(d)")):
+    for name, key in (("by_month", "toYYYYMM(d)"), ("by_day", "toYYYYMMDD(d)")):
         places.clickhouse_run(create.format(name, key), insert.format(name))
-    words = ("--all", "--to", f"hive:{places.root}/months")
-    assert places.run("export", "db.months", *words, "--hive-column", "month=toYYYYMM(d)")[0] == 0
-    return ("export", "db.days", *words)
+    words = ("--all", "--to", f"hive:{places.root}/by_month")
+    assert places.run("export", "db.by_month", *words, "--hive-column", "month=toYYYYMM(d)")[0] == 0
+    return ("export", "db.by_day", *words)
 
 
 def _tree_of_other_columns(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "a destination of one part": export(to="events"),
     "a destination of two parts": export(to="lake.events"),
     "a partition id with other characters": export("--partition-id", "2024;01"),
-    "a partition that is not a value": export("--partition", "now()"),
+    "a partition value of an unknown function": export("--partition", "nosuchfunction(1)"),
     "a partition value of another type": export("--partition", "'x'"),
     "`--where` over something else": export("--all", "--where", "colour = 'red'"),
     "`--where` over a time that the key does not have": export(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -82,12 +83,12 @@ def test_the_way_out_of_merged_files_can_be_followed(world: TwoSources) -> None:
 
     assert circle.status is Status.REFUSED
     assert "without --replace-partition" not in circle.message
-    assert "DROP PARTITION ends that" in circle.message
-    before = world.main()
-    assert world.run(drop("p1")).status is Status.DROPPED
-    world.copy(TO, TO, snapshot_id=before)
-    assert world.export(1, force=True).status is Status.COMMITTED
-    assert world.export(0).status is Status.UNCHANGED
+    assert "REPLACE PARTITION FROM the snapshot of this table before the change" in circle.message
+    changed = re.search(r"changed since by snapshot (\d+) \(replace\)", circle.message)
+    assert changed is not None
+    before = world.lake().load().snapshots[int(changed[1])].parent_id
+    assert world.copy(TO, TO, snapshot_id=before, replaces=True).status is Status.REPLACED
+    assert world.export(1, force=True).status is Status.REPLACED
     assert counted_once(world) == 17
 
 
