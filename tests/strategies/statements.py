@@ -65,8 +65,14 @@ known_values: st.SearchStrategy[Expression] = st.one_of(
 
 
 def partitions(of: st.SearchStrategy[Expression]) -> st.SearchStrategy[PartitionLiteral]:
-    """Build partitions by id, and by these values."""
-    return st.one_of(ids.map(ById), of.map(ByValue))
+    """Build partitions by id, and by these values, as they are read from a statement."""
+    return st.one_of(ids.map(ById), of.map(_as_read).map(ByValue))
+
+
+def _as_read(value: Expression) -> Expression:
+    """Return a value as ClickHouse takes it: most bare calls are the member of a tuple."""
+    is_bare = isinstance(value, Call) and value.function not in {"tuple", "array", "CAST"}
+    return Call("tuple", (value,)) if is_bare else value
 
 
 def known_commands(

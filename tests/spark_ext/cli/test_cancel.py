@@ -140,6 +140,7 @@ def test_what_the_ledger_does_not_know_cannot_be_cancelled(
 def test_each_error_of_several_cancellations_is_an_object(places: Places) -> None:
     """Harm prevented: a program does not see that one of them was not found."""
     words = ("exports", "cancel", "209901", "209902", "--table", "db.events", "--json")
+    places.run(*JANUARY, "--to", "lake.n.there")
 
     code, out, err = places.run(*words)
 

@@ -156,9 +156,12 @@ def is_ours_alone(statement: Statement) -> bool:
     text = repr(statement)
     names = re.findall(r"DottedName\(parts=\(([^)]*)\)\)", text)
     values = re.findall(r"ByValue\(value=Call\(function='(\w+)", text)
+    # A call without brackets around it is read as the only member of a tuple.
+    bare = re.search(r"ByValue\(value=Call\(function='tuple', arguments=\(Call\(", text)
     return (
         any(len(name.split("', '")) > len(("db", "t")) for name in names)
         or any(function != "tuple" for function in values)
+        or bare is not None
         or "DropDetached(of=All" in text
     )
 
