@@ -4,15 +4,16 @@
     python -m tests.mutation [--ids REGEX] [--share 3/8] [--mutants 2] [--seed 1]
 
 For each requirement of conformance/requirements.toml some functions are chosen that its named tests
-call, rather those that few requirements call. One mutant of each is made in a working tree of its
-own, and the requirement's tests that call the function run there. A mutant is caught when one of
-them fails. The run fails when all mutants of a requirement survive. docs/contributing/tests.md
-says why the project has this program.
+call, rather those that most of them call and few other tests. One mutant of each is made in a
+working tree of its own, and the requirement's tests that call the function run there. A mutant is
+caught when one of them fails. The run fails when all mutants of a requirement survive.
+docs/contributing/tests.md says why the project has this program.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import math
 import os
 import random
@@ -21,8 +22,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,20 +115,37 @@ def _trials(
 def _functions(
     one: Requirement, reach: Mapping[str, frozenset[str]], choice: random.Random, count: int
 ) -> list[str]:
-    """Return functions that the tests of a requirement call, the rarer the likelier."""
-    used: Counter[str] = Counter()
-    for other in load_requirements().all:
-        used.update(set().union(*(reach.get(t, frozenset()) for t in _tests_of(other))))
-    mine = set().union(*(reach.get(t, frozenset()) for t in _tests_of(one)))
-    able = sorted(name for name in mine if _has_mutants(name))
+    """Return functions that the tests of a requirement call.
+
+    The likelier, the more of these tests call a function, and the fewer others do: what the
+    requirement is about, not what its tests happen to need.
+    """
+    tests = {t for t in _tests_of(one) if t in reach}
+    callers: dict[str, set[str]] = {}
+    for test, called in reach.items():
+        for function in called:
+            callers.setdefault(function, set()).add(test)
+    able = sorted(f for f in set().union(*(reach[t] for t in tests)) if _has_mutants(f))
     found: list[str] = []
     while able and len(found) < count:
-        (name,) = choice.choices(able, [math.pow(used[other], -2) for other in able])
+        (name,) = choice.choices(able, [likelihood(callers[f], tests) for f in able])
         able.remove(name)
         found.append(name)
     return found
 
 
+def likelihood(callers: AbstractSet[str], tests: AbstractSet[str]) -> float:
+    """Return how likely a function is chosen for a requirement, above 0 to 1.
+
+    Args:
+        callers: all named tests that call the function, at least one of `tests`.
+        tests: the named tests of the requirement.
+    """
+    both = len(callers & tests)
+    return math.pow(both / len(tests), 2) * math.pow(both / len(callers), 2)
+
+
+@functools.cache
 def _has_mutants(function: str) -> bool:
     path, _, name = function.partition(":")
     try:

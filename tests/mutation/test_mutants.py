@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation.__main__ import likelihood
 from tests.mutation.mutants import mutants_of
 from tests.mutation.reach import load_reach
 
@@ -63,3 +64,12 @@ def test_what_a_test_calls_is_written_down(tmp_path: Path) -> None:
     found = load_reach(tmp_path)
     assert found.keys() == {name}
     assert "tableformat/names.py:TableName.parse" in found[name]
+
+
+def test_a_function_is_the_likelier_the_more_it_belongs_to_a_requirement() -> None:
+    """Harm prevented: the function that survives has nothing to do with the requirement."""
+    tests = frozenset("abcd")
+    own, shared, helper = {*"abcd"}, {*"abcdefgh"}, {"a"}
+
+    assert likelihood(own, tests) == 1
+    assert likelihood(own, tests) > likelihood(shared, tests) > likelihood(helper, tests) > 0
