@@ -242,7 +242,7 @@ def _check_of_command(name: str) -> None:
     else:
         advice = nearest(own, SETTINGS).strip()
         why = f"it is not known. {advice or 'Write the name of a setting of statements.'}"
-    message = f"Cannot use --conf {name}: {why}"
+    message = f"Cannot use the setting {name}: {why}"
     raise UsageError(message)
 
 
