@@ -179,8 +179,16 @@ def test_states_and_cancels_go_where_every_order_leaves_the_same(
     assert bool(held.rows(ambiguous_rows(_MERGE, engine, "default.t", columns))) is unclear
 
 
-def test_a_setting_that_is_off_in_words_refuses_no_merge() -> None:
-    refuse_merge(_MERGE, parse_engine(f"{_SUMMING} SETTINGS {_OF_TUPLES} = false"))
+def test_a_setting_refuses_a_merge_only_if_it_is_on_in_any_form() -> None:
+    def is_refused(value: str) -> bool:
+        try:
+            refuse_merge(_MERGE, parse_engine(f"{_SUMMING} SETTINGS {_OF_TUPLES} = {value}"))
+        except UnsupportedError:
+            return True
+        return False
+
+    forms = ("0", "false", "'FALSE'", "1", "true", "'TRUE'")
+    assert [form for form in forms if is_refused(form)] == ["1", "true", "'TRUE'"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from spark_ext.cli.commands.config import read_config
 from spark_ext.cli.main import invoke, main
 from spark_ext.cli.options import Size
 from tableformat.errors import RefusedError, UsageError
+from tests.support.command_lines import context_of
 from tests.wrong.places import Places
 
 FILE = "mergeberg.toml"
@@ -41,15 +42,7 @@ def run(*words: str) -> tuple[int, str, str]:
 
 def given(file: Path | None, *words: str) -> dict[str, Any]:
     """Return the values of the options of a command line, by parameter."""
-    own = [] if file is None else ["--config", str(file)]
-    context = main.make_context("mergeberg", [*own, *words])
-    command: click.Command = main
-    left = [*words]
-    while left and isinstance(command, click.Group):
-        name = left.pop(0)
-        command = command.commands[name]
-        context = command.make_context(name, [*left], parent=context)
-    return context.params
+    return context_of(file, *words).params
 
 
 def commands(group: click.Group, prefix: str = "") -> Iterator[tuple[str, click.Command]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 from spark_ext.cli.main import main
 from spark_ext.cli.next_command import next_command
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError
+from tests.support.command_lines import context_of
 from tests.wrong.places import Places
 
 UNKNOWN = NotFoundError("Cannot find it.", advice=frozenset({Advice.LIST_PARTITIONS}))
@@ -246,18 +246,6 @@ def test_no_command_is_printed_that_would_need_a_secret(
 ) -> None:
     """A text that cannot be shown without its secret has no next command."""
     assert next_command(words, 4, group=main) == (f"mergeberg {expected}" if expected else "")
-
-
-def context_of(file: Path, *words: str) -> click.Context:
-    """Return the context in which a command line runs with a configuration file."""
-    context = main.make_context("mergeberg", ["--config", str(file), *words])
-    command: click.Command = main
-    left = [*words]
-    while left and isinstance(command, click.Group):
-        name = left.pop(0)
-        command = command.commands[name]
-        context = command.make_context(name, [*left], parent=context)
-    return context
 
 
 FORCED = "export db.t --all --force --to l.n.t"
