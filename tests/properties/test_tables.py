@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -133,6 +134,24 @@ def test_a_refusal_that_does_not_come_would_be_found(opened: ManyTables) -> None
 
     with pytest.raises(AssertionError, match="not refused for"):
         check_table(opened, wrong, Seen())
+
+
+def test_a_table_refused_for_two_kinds_of_reasons_names_the_first(opened: ManyTables) -> None:
+    table = table_with("UInt8", 1)
+    taken = tuple(ColumnDefinition(name, Simple("UInt8")) for name in ("_part", "_file"))
+    wrong = replace(
+        table,
+        columns=(*table.columns, *taken),
+        inserts=tuple(
+            replace(one, rows=tuple((*row, 0, 0) for row in one.rows)) for one in table.inserts
+        ),
+        refused=("taken by Iceberg", "column _part: "),
+    )
+    seen = Seen()
+
+    check_table(opened, wrong, seen)
+
+    assert seen.outcomes["tables refused for columns"] == 1
 
 
 # Names of settings that decide how a part is written, and so how it is read.

@@ -21,7 +21,14 @@ from tests.properties.stored_values import drawn_value
 from tests.properties.table_keys import PartitionKey, SortingKey, partition_keys, sorting_keys
 from tests.strategies.types import nasty_text
 
-__all__ = ["ENGINE_SETTINGS", "ColumnDefinition", "Insert", "TableDefinition", "tables"]
+__all__ = [
+    "ENGINE_SETTINGS",
+    "UNREADABLE",
+    "ColumnDefinition",
+    "Insert",
+    "TableDefinition",
+    "tables",
+]
 
 UINT32: Final = Simple("UInt32")
 
@@ -146,6 +153,8 @@ _VIRTUAL: Final = (
 )
 _REQUIRED_VIRTUAL: Final = ("_part", "_partition_id", "_partition_value")
 # Without these of ClickHouse's own nobody knows where a row is, so such a table is refused.
+UNREADABLE: Final = frozenset(f"column {name}: " for name in _REQUIRED_VIRTUAL)
+"""How reasons begin that refuse a table before its columns are mapped."""
 _FLATTENED: Final = (
     ("list.a", parse_type("Array(UInt32)")),
     ("list.b", parse_type("Array(Nullable(String))")),
