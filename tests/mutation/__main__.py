@@ -1,12 +1,13 @@
 """Mutates the code behind requirements, and names those whose tests stay green.
 
     python -m tests.mutation --reach [--ids REGEX]     measure which functions each named test calls
-    python -m tests.mutation [--ids REGEX] [--share 3/8] [--mutants 2] [--seed 1]
+    python -m tests.mutation [--ids REGEX] [--share 3/8] [--mutants 3] [--seed 1]
 
 For each requirement of conformance/requirements.toml some functions are chosen that its named tests
 call, rather those that most of them call and few other tests. One mutant of each is made in a
 working tree of its own, and the requirement's tests that call the function run there. A mutant is
-caught when one of them fails. The run fails when all mutants of a requirement survive.
+caught when one of them fails, and then the next requirement follows. The run fails when all mutants
+of a requirement survive.
 docs/contributing/tests.md says why the project has this program.
 """
 
@@ -67,7 +68,7 @@ def main() -> int:
     parser.add_argument("--reach", action="store_true")
     parser.add_argument("--ids", default="", help="only requirements whose id this matches")
     parser.add_argument("--share", default="1/1", help="the K-th of N parts of the list, K/N")
-    parser.add_argument("--mutants", type=int, default=2, help="of each requirement")
+    parser.add_argument("--mutants", type=int, default=3, help="at most, of each requirement")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     wanted = [one for one in load_requirements().all if re.search(given.ids, one.id)]
@@ -85,6 +86,8 @@ def main() -> int:
             for trial in _trials(one, reach, tree, given.mutants, given.seed):
                 trials.append(trial)
                 _say(str(trial))
+                if trial.caught:
+                    break
     return _summary(wanted, trials)
 
 

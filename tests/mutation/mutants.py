@@ -127,12 +127,17 @@ def _mistakes(node: ast.expr | ast.stmt) -> Iterator[str]:
             yield str(not value)
         case ast.Constant(value=int(value)):
             yield str(value + 1)
-        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+        case ast.Return(value=ast.expr() as value) if not _is_false(value):
             yield "return None"
         case ast.Raise() | ast.Expr(value=ast.Call()):
             yield "pass"
         case _:
             pass
+
+
+def _is_false(value: ast.expr) -> bool:
+    """Whether a returned value counts as false as None does, so that few callers see the other."""
+    return ast.unparse(value) in ("None", "False", "0", "''", "()", "[]", "{}")
 
 
 def _is_docstring(node: ast.AST) -> bool:

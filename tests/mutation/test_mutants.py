@@ -49,6 +49,13 @@ def test_each_mutant_has_one_mistake_in_the_function_alone() -> None:
         assert one.source.splitlines()[-2:] == SOURCE.splitlines()[-2:]
 
 
+@pytest.mark.parametrize("value", ["None", "False", "0", '""', "()"])
+def test_none_for_another_value_that_counts_as_false_is_no_mutant(value: str) -> None:
+    found = mutants_of(f"def empty():\n    return {value}\n", "empty")
+
+    assert all(one.after != "return None" for one in found)
+
+
 def test_a_function_that_is_not_there_is_named() -> None:
     with pytest.raises(LookupError, match=r"no function Ledger\.write"):
         mutants_of(SOURCE, "Ledger.write")
