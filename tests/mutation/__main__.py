@@ -6,8 +6,9 @@
 For each requirement of conformance/requirements.toml some functions are chosen that its named tests
 call, rather those that most of them call and few other tests. One mutant of each is made in a
 working tree of its own, and the requirement's tests that call the function run there. A mutant is
-caught when one of them fails, and then the next requirement follows. The run fails when all mutants
-of a requirement survive.
+caught when one of them fails, and then the next requirement follows. It survives when they pass
+although they run the mistake; a mistake that they do not run says nothing, and another one is made.
+The run fails when all mutants of a requirement survive.
 docs/contributing/tests.md says why the project has this program.
 """
 
@@ -23,10 +24,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Final
 
@@ -37,27 +40,35 @@ from tests.mutation.reach import load_reach
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _REACH: Final = _ROOT / ".readers" / "reach"
 _SECONDS: Final = 900
+_TRIES: Final = 4
+# For each mutant that is asked for: tests do not run most lines of what they call.
 _FAILED: Final = (1, 2, 4)
 # Exit codes of pytest: tests failed, interrupted by a collection error, or nothing to import.
 
 
+class Result(Enum):
+    """What the tests of a requirement did with a mutant."""
+
+    CAUGHT = "caught  "
+    SURVIVED = "SURVIVED"
+    NOT_RUN = "not run "
+
+
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A mutant of a function, and whether a test of the requirement caught it."""
+    """A mutant of a function, and what the tests of a requirement did with it."""
 
     requirement: str
     function: str
     mutant: Mutant
-    caught: bool
+    result: Result
     tests: int
     seconds: float
 
     def __str__(self) -> str:
-        word = "caught  " if self.caught else "SURVIVED"
-        path = self.function.partition(":")[0]
-        name = self.function.partition(":")[2]
+        path, _, name = self.function.partition(":")
         return (
-            f"{word} {self.requirement}\n    {path} {name} {self.mutant}\n"
+            f"{self.result.value} {self.requirement}\n    {path} {name} {self.mutant}\n"
             f"    {self.tests} tests, {self.seconds:.0f} s"
         )
 
@@ -86,8 +97,6 @@ def main() -> int:
             for trial in _trials(one, reach, tree, given.mutants, given.seed):
                 trials.append(trial)
                 _say(str(trial))
-                if trial.caught:
-                    break
     return _summary(wanted, trials)
 
 
@@ -100,19 +109,25 @@ def _trials(
 ) -> Iterator[Trial]:
     tests = _tests_of(one)
     choice = random.Random(f"{seed} {one.id}")  # noqa: S311  a choice that can be made again
-    for function in _functions(one, reach, choice, count):
+    left = count
+    for function in _functions(one, reach, choice, _TRIES * count):
         path = tree / function.partition(":")[0]
         source = path.read_text(encoding="utf-8")
-        made = mutants_of(source, function.partition(":")[2])
-        mutant = choice.choice(made)
+        mutant = choice.choice(mutants_of(source, function.partition(":")[2]))
         chosen = sorted(t for t in tests if function in reach.get(t, frozenset()))
         begun = time.monotonic()
-        path.write_text(mutant.source, encoding="utf-8")
+        ran = tree.parent / "ran"
+        ran.unlink(missing_ok=True)
+        path.write_text(mutant.marked(str(ran)), encoding="utf-8")
         try:
-            caught = _fails(chosen, tree)
+            fails = _fails(chosen, tree)
         finally:
             path.write_text(source, encoding="utf-8")
-        yield Trial(one.id, function, mutant, caught, len(chosen), time.monotonic() - begun)
+        result = Result.CAUGHT if fails else Result.SURVIVED if ran.exists() else Result.NOT_RUN
+        yield Trial(one.id, function, mutant, result, len(chosen), time.monotonic() - begun)
+        left -= result is Result.SURVIVED
+        if result is Result.CAUGHT or not left:
+            return
 
 
 def _functions(
@@ -204,12 +219,14 @@ def _measure_reach(wanted: Sequence[Requirement]) -> int:
 
 
 def _summary(wanted: Sequence[Requirement], trials: Sequence[Trial]) -> int:
-    caught = {trial.requirement for trial in trials if trial.caught}
+    caught = {trial.requirement for trial in trials if trial.result is Result.CAUGHT}
     tried = {trial.requirement for trial in trials}
     green = sorted(tried - caught)
+    counts = Counter(trial.result for trial in trials)
     _say(
-        f"{len(tried)} of {len(wanted)} requirements tried, {len(trials)} mutants, "
-        f"{sum(trial.caught for trial in trials)} caught"
+        f"{len(tried)} of {len(wanted)} requirements tried, {len(trials)} mutants: "
+        f"{counts[Result.CAUGHT]} caught, {counts[Result.SURVIVED]} survived, "
+        f"{counts[Result.NOT_RUN]} not run"
     )
     for name in green:
         _say(f"all mutants survived: {name}")

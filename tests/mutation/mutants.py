@@ -16,12 +16,31 @@ __all__ = ["Mutant", "mutants_of"]
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A module with one mistake: the line where it is, the text before and after, the source."""
+    """A module with one mistake: its line, the text that it replaces, and what stands around it."""
 
     line: int
     before: str
     after: str
-    source: str
+    head: str
+    tail: str
+
+    @property
+    def source(self) -> str:
+        """The module with the mistake."""
+        return self.head + self.after + self.tail
+
+    def marked(self, path: str) -> str:
+        """Return the module with the mistake, which makes an empty file when the mistake runs.
+
+        Args:
+            path: of the file. Any process can make it.
+        """
+        mark = f"open({path!r}, 'a').close()"
+        if self.after == "pass":
+            return self.head + mark + self.tail
+        if self.after == "return None":
+            return f"{self.head}return {mark}{self.tail}"
+        return f"{self.head}({mark} or {self.after}){self.tail}"
 
     def __str__(self) -> str:
         return f"line {self.line}: {_short(self.before)} -> {_short(self.after)}"
@@ -65,9 +84,9 @@ def mutants_of(source: str, function: str) -> list[Mutant]:
     made = []
     for node, after in _changes(found):
         before = ast.get_source_segment(source, node) or ""
-        changed = _replaced(source, node, after)
-        if changed != source and _compiles(changed):
-            made.append(Mutant(node.lineno, before, after, changed))
+        one = Mutant(node.lineno, before, after, *_around(source, node))
+        if one.source != source and _compiles(one.source) and _compiles(one.marked("")):
+            made.append(one)
     return sorted(made, key=lambda one: (one.line, one.after))
 
 
@@ -144,14 +163,15 @@ def _is_docstring(node: ast.AST) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _replaced(source: str, node: ast.expr | ast.stmt, text: str) -> str:
+def _around(source: str, node: ast.expr | ast.stmt) -> tuple[str, str]:
+    """Return the text of a module before a node and after it."""
     assert node.end_lineno is not None
     assert node.end_col_offset is not None
     lines = [line.encode() for line in source.splitlines(keepends=True)]
     # Columns count bytes.
     head = b"".join(lines[: node.lineno - 1]) + lines[node.lineno - 1][: node.col_offset]
     tail = lines[node.end_lineno - 1][node.end_col_offset :] + b"".join(lines[node.end_lineno :])
-    return (head + text.encode() + tail).decode()
+    return head.decode(), tail.decode()
 
 
 def _compiles(source: str) -> bool:

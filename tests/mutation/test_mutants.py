@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 import textwrap
@@ -47,6 +48,28 @@ def test_each_mutant_has_one_mistake_in_the_function_alone() -> None:
     for one in mutants_of(SOURCE, "Ledger.read"):
         assert one.source.replace(one.after, one.before, 1) != SOURCE.replace("\n", "", 1)
         assert one.source.splitlines()[-2:] == SOURCE.splitlines()[-2:]
+
+
+def test_a_mutant_shows_whether_its_mistake_ran(tmp_path: Path) -> None:
+    """Harm prevented: a test counts as blind to a line that it does not run."""
+    source = "def sign(n):\n    if n < 0:\n        return -1\n    return n + 1\n"
+    ran = {}
+    for number, one in enumerate(mutants_of(source, "sign")):
+        path, marked, plain = (tmp_path / f"{number}{end}" for end in (".ran", ".py", "_plain.py"))
+        marked.write_text(one.marked(str(path)), encoding="utf-8")
+        plain.write_text(one.source, encoding="utf-8")
+        results = [runpy.run_path(str(module))["sign"](4) for module in (marked, plain)]
+        assert results[0] == results[1]
+        ran[one.before] = path.exists()
+
+    assert ran == {
+        "n < 0": True,
+        "0": True,
+        "return -1": False,
+        "1": True,
+        "return n + 1": True,
+        "n + 1": True,
+    }
 
 
 @pytest.mark.parametrize("value", ["None", "False", "0", '""', "()"])
