@@ -1,7 +1,9 @@
 """Identifies this process and checks whether the owner of a lease or leftover may still run.
 
-- An owner is a host, a process number and the start time, because process numbers are reused. The
+- A process is a host, a process number and the start time, because process numbers are reused. The
   start time comes from /proc, or from `ps` where there is no /proc, as on macOS.
+- The owner of a lease is a job of a process, so that two sessions of one application exclude each
+  other as two processes do. A job releases its leases, or leaves them until they expire.
 - `job_may_be_alive` reads the owner from the name of a job. A name of another form counts as
   running.
 - `ScratchDirectory` is a private directory that is removed on exit. Its content may be secret or
@@ -23,6 +25,7 @@ import socket
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from email.utils import parsedate
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +40,7 @@ __all__ = [
     "job_may_be_alive",
     "may_be_alive",
     "new_job",
+    "new_owner",
     "this_process",
 ]
 
@@ -51,12 +55,19 @@ _PS: Final = Path("/bin/ps")
 
 
 def this_process() -> Owner:
-    """Return this process as an owner."""
+    """Return this process, without a job."""
     return Owner(socket.gethostname(), os.getpid(), _start_of(os.getpid()) or _UNKNOWN)
 
 
+def new_owner() -> Owner:
+    """Return a new owner of leases: a job of this process that is no other job of it."""
+    me = this_process()
+    return replace(me, start=f"{me.start}{me.JOB_MARK}{secrets.token_hex(4)}")
+
+
 def may_be_alive(owner: Owner) -> bool:
-    """Whether an owner may still run: False only if it ran on this host and has ended."""
+    """Whether an owner may still run: False only if its process ran on this host and has ended."""
+    owner = replace(owner, start=owner.start.partition(owner.JOB_MARK)[0])
     if owner.host != socket.gethostname():
         return True
     # Containers may share a host's name but not its process numbers.

@@ -14,8 +14,6 @@ each implementation with the one in memory.
 
 * `MoveIntent`: the claim of a MOVE stores the destination, so that any later run can finish it
   (decision 0013).
-* `GivesWay`: the claim of a statement that REPLACE, DROP and DETACH may stop.
-* `Archived`: the rows of the partition left their source after an export.
 * `last_export`: a statement (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that
   both never change the same files. It is not an export: begin, query, end and content of the last
   export stay the same (RQ…SystemTables.Exports).
@@ -26,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from tableformat.errors import UsageError
 from tableformat.history import History
@@ -91,7 +89,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class GivesWay:
-    """The running statement as text, and its process.
+    """The running statement as text, and its owner.
 
     `stopped_by` is the statement that stops it, '' if none does.
     """
@@ -106,8 +104,7 @@ class MoveIntent:
     """The destination of a key's rows, and the files that leave main once the rows are there.
 
     `key` is the hash of the key in the destination, `transaction_id` the transaction that brings
-    the rows, `table` the name of the lake table. `files` is a digest of the paths of the files
-    here.
+    the rows, `table` the name of the lake table. `files` is a digest of the paths here.
     """
 
     key: str
@@ -206,18 +203,21 @@ _STOPPED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The process that holds a lease.
+    """The job of a process that holds a lease.
 
-    `start` distinguishes it from a later process with the same number.
+    `start` distinguishes the process from a later one with the same number, and after JOB_MARK the
+    job from others of its process. Earlier releases name no job.
     """
 
+    JOB_MARK: ClassVar = "-"
     host: str
     pid: int
     start: str
 
     def __str__(self) -> str:
         """Return the owner as a message shows it."""
-        return f"process {self.pid} on {self.host}"
+        job = self.start.partition(self.JOB_MARK)[2]
+        return f"{f'job {job} of ' if job else ''}process {self.pid} on {self.host}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from catalog.hive import HiveTable, OpenedTree
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
-from catalog.processes import may_be_alive, this_process
+from catalog.processes import may_be_alive, new_owner
 from catalog.storages.schemes import Storages
 from spark_ext.actions.export_ports import commit_ports
 from spark_ext.actions.exports import NamedTable, none_of_name, present_names, rows_of_name
@@ -267,7 +267,7 @@ def cancel(
     until = time.monotonic() + wait
     table = _table(catalog, LakeName.parse(row.destination_table), row)
     ports = replace(commit_ports(table, ledger), most_attempts=_ATTEMPTS)
-    with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
+    with Leases(ledger, new_owner(), effects=ports.effects, is_alive=may_be_alive) as leases:
         if row.state is State.RUNNING:
             leases.take_over(row.key.hash)
         outcome = _killed(ports, row.key.hash, note, until, why)
@@ -500,9 +500,7 @@ def forget_exports(
         LedgerError: the ledger cannot be read or written.
     """
     for row in _rows(ledger, partition_id, table, to):
-        report = forget(
-            ledger, row, owner=this_process(), is_alive=may_be_alive, now=milliseconds()
-        )
+        report = forget(ledger, row, owner=new_owner(), is_alive=may_be_alive, now=milliseconds())
         yield row, report
 
 
@@ -642,7 +640,7 @@ def unarchive_each(ledger: Ledger, found: tuple[Unarchivable, ...]) -> None:
     for one in found:
         location = archived_location(one.lake.load().location, one.row.key.hash)
         note = functools.partial(one.lake.storages(location).put, location, archived_text(None))
-        owner, now = this_process(), milliseconds()
+        owner, now = new_owner(), milliseconds()
         unarchive(
             ledger, one.row, one.later, owner=owner, is_alive=may_be_alive, now=now, note=note
         )

@@ -25,7 +25,7 @@ from catalog.hive import OpenedTree
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.ledgers.memory import milliseconds
 from catalog.ledgers.uris import ledger_warnings, open_ledger
-from catalog.processes import job_may_be_alive, may_be_alive, new_job, this_process
+from catalog.processes import job_may_be_alive, may_be_alive, new_job, new_owner
 from catalog.rate_limit import sharing_note
 from catalog.retry import jitter
 from catalog.secret_variables import harmless_environment
@@ -270,7 +270,7 @@ def open_ports(
         lake=places.lake,
         ledger=ledger,
         writer=writer,
-        owner=this_process(),
+        owner=new_owner(),
         is_alive=may_be_alive,
         clock=milliseconds,
         pause=_back_off,

@@ -21,7 +21,7 @@ from catalog.clickhouse.source import ClickHouseSource
 from catalog.hive import HiveTable
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
-from catalog.processes import can_judge, job_may_be_alive, may_be_alive, this_process
+from catalog.processes import can_judge, job_may_be_alive, may_be_alive, new_owner
 from catalog.sources import SourcePlace, open_source
 from spark_ext.actions.export_ports import commit_ports
 from spark_ext.actions.logs import LoggedEffects
@@ -192,7 +192,7 @@ def sweep(
         expired = snapshots.expire() if removes else snapshots.find()
     location = lake.load().location
     cleaning = Cleaning(ports, lake.storages, location)
-    with Leases(ledger, this_process(), effects=ports.effects, is_alive=may_be_alive) as leases:
+    with Leases(ledger, new_owner(), effects=ports.effects, is_alive=may_be_alive) as leases:
         sweeping = Sweeping(cleaning, leases, _holder(ledger), older_than, milliseconds())
         found = sweeping.sweep() if removes else sweeping.find()
         staging = StagingSweep(ledger, ports.effects, older_than, sweeping.now, drops=removes)

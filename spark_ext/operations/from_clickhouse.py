@@ -155,8 +155,9 @@ class Coming:
         """
 
         def opened(place: SourcePlace) -> JobPorts:
-            ports = opens(place)
-            return replace(ports, observer=WithoutOutcomes(ports.observer), landing=landing)
+            ports, owner = opens(place), self.running.ports.owner
+            observer = WithoutOutcomes(ports.observer)
+            return replace(ports, owner=owner, observer=observer, landing=landing)
 
         slots = self.exports.slots
         return export_from_any(self.request(one), one.at.place, opened, slots=slots)

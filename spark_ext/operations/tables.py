@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from catalog.clickhouse.rows.partitions import RowPartitions
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.table import IcebergTable
-from catalog.processes import may_be_alive, this_process
+from catalog.processes import may_be_alive, new_owner
 from catalog.rewriting.integrity import Checks, intact, refuse_changed_files
 from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
@@ -50,7 +50,7 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import JobPorts, Observer, ObserverAround, Silent
 from tableformat.iceberg.copied_files import form_differences
 from tableformat.iceberg.properties import RememberedSource, remembered_source
-from tableformat.ledger import Ledger
+from tableformat.ledger import Ledger, Owner
 from tableformat.mergetree.compatibility import differences
 from tableformat.names import LakeName, new_query_id
 from tableformat.operations.partition_files import Partitions
@@ -211,12 +211,16 @@ class RememberingTable:
 
 @dataclass(frozen=True, slots=True)
 class Runners:
-    """Creates the runners of statements on lake tables; `stack` closes their resources."""
+    """Creates the runners of statements on lake tables; `stack` closes their resources.
+
+    All have one owner, because the runners of one command never compete for a lease.
+    """
 
     ledger: Ledger
     note: Callable[[str], None]
     stack: ExitStack
     checks: Checks
+    owner: Owner = field(default_factory=new_owner)
 
     def on(self, table: RememberingTable, storages: Storages) -> Running:
         """Return a runner of statements on a table."""
@@ -224,9 +228,7 @@ class Runners:
         commit = operation_ports(table.found, self.ledger)
         found = table.found
         check = intact(self.checks, found.storages, found.load, self.note)
-        ports = OperationPorts(
-            commit, this_process(), may_be_alive, new_transaction, self.note, check
-        )
+        ports = OperationPorts(commit, self.owner, may_be_alive, new_transaction, self.note, check)
         partitions = Partitions(
             table.name, table.found, self.ledger, rows, commit.effects, table.source.table
         )

@@ -100,8 +100,7 @@ def gives_way(statement: Statement, change: KeyChange, ports: OperationPorts) ->
 def passed_over(row: Row | None, statement: Statement, ports: OperationPorts) -> Row | None:
     """Return a row that another statement claims over, with a note if its claim gives way.
 
-    The owner of the claim no longer runs, does not stop, or is another thread of this process: the
-    threads of a process share one lease.
+    The owner of the claim no longer runs, or does not stop.
     """
     of = row.claim.gives_way if row is not None and row.state is State.RUNNING else None
     if row is None or of is None or of.stopped_by or not _may_stop(statement):

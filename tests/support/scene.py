@@ -194,7 +194,7 @@ class Scene:
         seen = state(self.directory).snapshots.values()
         named = {str(s.snapshot_id): f"S{s.sequence_number}" for s in seen}
         text = re.sub(r"\d{12,}", lambda found: named.get(found[0], found[0]), text)
-        return re.sub(r"process \d+", "process PID", text)
+        return re.sub(r"(job \w+ of )?process \d+", "process PID", text)
 
 
 def snapshot_at(directory: Path, number: int) -> int:

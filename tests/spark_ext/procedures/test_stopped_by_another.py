@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -72,10 +73,10 @@ def test_the_one_says_that_it_was_stopped_and_by_whom_and_the_other_is_done(
         updated, why = update.communicate("go on\n")
         dropped, rest = drop.communicate()
 
-    of = f"PARTITION ID '202402' of process {update.pid}"
-    assert asked.startswith(f"· stopping UPDATE s IN {of} on "), asked + rest
+    of = rf"PARTITION ID '202402' of job \w+ of process {update.pid} on "
+    assert re.match(f"· stopping UPDATE s IN {of}", asked), asked + rest
     assert (drop.returncode, dropped.partition(" · ")[0]) == (0, "partition 202402: dropped")
-    by = f"it was stopped by DROP PARTITION ID '202402' of process {drop.pid} on "
-    assert updated.startswith(f"partition 202402: killed: {by}"), updated
+    by = rf"it was stopped by DROP PARTITION ID '202402' of job \w+ of process {drop.pid} on "
+    assert re.match(f"partition 202402: killed: {by}", updated), updated
     assert (update.returncode, why.startswith("Next: mergeberg alter ")) == (4, True), why
     assert rows_of(places, "stopped") == 1
