@@ -1,7 +1,7 @@
 """Opens a source from the text of --source and its options, and guards changes of a source.
 
-- `open_source` accepts `chdb:DIRECTORY[?config-file=FILE]`, `https://[USER@]HOST[:PORT]` and
-  `parts:DIR?ddl=FILE`.
+- `open_source` accepts `chdb:DIRECTORY[?config-file=FILE][&zone=ZONE]`,
+  `https://[USER@]HOST[:PORT]` and `parts:DIR?ddl=FILE`.
 - `tables_under` lists the tables of a server that are replicated under a ZooKeeper path.
 - `check_alter_allowed` and `check_pass_on` run before anything else and send nothing:
 
@@ -134,9 +134,10 @@ def open_source(place: SourcePlace, *, is_exporting: bool = False) -> ClickHouse
             wait=place.wait,
             config_file=embedded.config_file,
             staging_database=place.staging_database,
+            zone=embedded.zone or None,
         )
 
-    return ClickHouseSource(opened)
+    return ClickHouseSource(opened, assumes_zone=not embedded.zone)
 
 
 def server_of(place: SourcePlace) -> ServerSettings | None:

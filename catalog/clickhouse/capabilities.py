@@ -303,7 +303,8 @@ class Capabilities:
 
     `server_uuid` is '' if the server has none. `configured` are the settings of MergeTree tables
     that the configuration of an embedded ClickHouse changes, each with its value as SQL. They are
-    empty for a server, which reads its parts itself.
+    empty for a server, which reads its parts itself. `assumes_zone`: `server_zone` is that of this
+    host, because nobody has named the zone of the server that wrote the parts.
     """
 
     version: str
@@ -315,6 +316,7 @@ class Capabilities:
     table_settings: frozenset[str]
     offers: frozenset[Offer]
     configured: tuple[tuple[str, str], ...] = ()
+    assumes_zone: bool = False
 
     def has(self, offer: Offer) -> bool:
         """Whether the ClickHouse has a feature."""

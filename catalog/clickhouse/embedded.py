@@ -3,7 +3,7 @@
 The child is `catalog/clickhouse/child.py`. This module holds the parent's end:
 
 - `parse_source` and `render_source` read and write the address
-  `chdb:DIRECTORY[?config-file=FILE]`.
+  `chdb:DIRECTORY[?config-file=FILE][&zone=ZONE]`.
 - `EmbeddedConnection` starts the child, sends statements and ends the child. It waits while
   another process has the directory open, it never creates a data directory by accident, and it
   reports the death of the child as an error.
@@ -49,19 +49,26 @@ __all__ = [
 ]
 
 _SCHEME: Final = "chdb:"
-_CONFIG: Final = "config-file="
+_CONFIG: Final = "config-file"
+_ZONE: Final = "zone"
+_FORM: Final = "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE&zone=ZONE"
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedSettings:
-    """The data directory of an embedded ClickHouse and its configuration file."""
+    """The data directory of an embedded ClickHouse and its configuration file.
+
+    `zone` is the time zone of the server that wrote the data ('' for this host's). The embedded
+    ClickHouse ignores a `timezone` in the configuration file.
+    """
 
     directory: Path
     config_file: Path | None = None
+    zone: str = ""
 
 
 def parse_source(uri: str) -> EmbeddedSettings:
-    """Parse `chdb:DIRECTORY` or `chdb:DIRECTORY?config-file=FILE`.
+    """Parse `chdb:DIRECTORY[?config-file=FILE][&zone=ZONE]`.
 
     Raises:
         UnsupportedError: it names another kind of source.
@@ -71,33 +78,33 @@ def parse_source(uri: str) -> EmbeddedSettings:
         message = (
             f"Cannot read the source {shown_address(uri)!r}: its kind is not known. Use "
             "https://[USER@]HOST[:PORT] for a server (its HTTP interface, not port 9000), "
-            "chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE for a local data directory, or "
+            f"{_FORM} for a local data directory, or "
             "parts:DIR?ddl=FILE for frozen parts."
         )
         raise UnsupportedError(message)
     directory, mark, options = uri.removeprefix(_SCHEME).partition("?")
-    config = options.removeprefix(_CONFIG)
-    malformed = mark and (not options.startswith(_CONFIG) or not config or "&" in config)
-    if not directory or malformed:
+    pairs = [one.partition("=") for one in options.split("&")] if mark else []
+    given = {name: value for name, _, value in pairs if name in (_CONFIG, _ZONE) and value}
+    if not directory or len(given) < len(pairs):
         what = "no directory" if not directory else f"the options {options!r} after the directory"
-        message = (
-            f"Cannot read the source {uri!r}: it has {what}. "
-            "Write chdb:DIRECTORY or chdb:DIRECTORY?config-file=FILE."
-        )
+        message = f"Cannot read the source {uri!r}: it has {what}. Write {_FORM}."
         raise UsageError(message)
-    return EmbeddedSettings(Path(directory), Path(config) if mark else None)
+    config = Path(given[_CONFIG]) if _CONFIG in given else None
+    return EmbeddedSettings(Path(directory), config, given.get(_ZONE, ""))
 
 
 def render_source(settings: EmbeddedSettings) -> str:
     """Return the text that `parse_source` parses."""
-    tail = "" if settings.config_file is None else f"?{_CONFIG}{settings.config_file}"
-    return f"{_SCHEME}{settings.directory}{tail}"
+    options = ((_CONFIG, settings.config_file or ""), (_ZONE, settings.zone))
+    tail = "&".join(f"{name}={value}" for name, value in options if value)
+    return f"{_SCHEME}{settings.directory}{'?' if tail else ''}{tail}"
 
 
 _RETRY_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 30.0
 _TAIL_BYTES: Final = 2000
 _CLOUDS: Final = ("AWS_", "GOOGLE_")
+_NO_ZONE: Final = "Cannot load time zone"
 _LOCKED: Final = ("Another server instance", "Cannot lock file")
 # ClickHouse creates these in every data directory that has ever had a table.
 _SIGNS_OF_DATA: Final = ("metadata", "store", "data")
@@ -137,11 +144,12 @@ class EmbeddedConnection(Closing):
 
         Raises:
             NotFoundError: the directory does not exist, or has no ClickHouse data.
+            UsageError: there is no such time zone.
             SourceError: it stayed in use, or ClickHouse or Python cannot be started.
         """
         self._directory, self._in_scratch = directory.absolute(), scratch is not None
         _check_paths(self._directory, config_file, create=create)
-        self._number = 0
+        self._number, self._zone = 0, zone
         self._staging_database = staging_database
         self._busy = False
         self._open = True
@@ -296,10 +304,17 @@ class EmbeddedConnection(Closing):
             reason = f"it ran longer than {self.seconds:,.0f} seconds"
             raise ClickHouseError(f"Code: {TIMEOUT_EXCEEDED}. DB::Exception: {reason}")
 
-    def _died(self) -> SourceError:
+    def _died(self) -> SourceError | UsageError:
         status = self._child.wait()
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         output = " ".join(self._output(0)[-_TAIL_BYTES:].split())
+        if self._zone and _NO_ZONE in output:
+            message = (
+                f"Cannot use the time zone {self._zone!r} for {self._directory}: this ClickHouse "
+                "has none of that name. Name it as the server does that wrote the data, for "
+                "example zone=Europe/Berlin."
+            )
+            return UsageError(message)
         return SourceError(
             f"Cannot read ClickHouse on {self._directory}: the process that runs it ended with "
             f"{how}{f' and printed {output!r}' if output else ''}. Run again; the next job drops "

@@ -175,6 +175,7 @@ class ClickHouseSource(Closing):
         open_connection: Callable[[TableName | None], Connection],
         *,
         sync_timeout: float = SYNC_TIMEOUT,
+        assumes_zone: bool = False,
     ) -> None:
         """Keep the function that connects; nothing is opened yet.
 
@@ -183,8 +184,10 @@ class ClickHouseSource(Closing):
                 `lambda _: EmbeddedConnection(directory)`. It chooses among replicas.
             sync_timeout: seconds to wait for parts of a partition that the replicas have announced
                 and the server does not have yet.
+            assumes_zone: nobody has named the time zone of the server that wrote the parts.
         """
         self._open_connection = open_connection
+        self._assumes_zone = assumes_zone
         self._sync_timeout = sync_timeout
         self._held: tuple[Connection, Capabilities] | None = None
 
@@ -522,7 +525,8 @@ class ClickHouseSource(Closing):
         if self._held is None:
             connection = self._open_connection(table)
             try:
-                self._held = (connection, probe_capabilities(connection))
+                found = probe_capabilities(connection)
+                self._held = (connection, replace(found, assumes_zone=self._assumes_zone))
             except BaseException:
                 connection.close()
                 raise

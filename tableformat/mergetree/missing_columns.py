@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Collection, Iterable
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tableformat.mergetree.sql_tokens import TokenKind, scan
+from tableformat.mergetree.sql_tokens import Token, TokenKind, scan
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import LowCardinality, Nullable
 from tableformat.names import quote_identifier
@@ -26,6 +27,7 @@ __all__ = [
     "columns_of_parts",
     "computed_text",
     "definitions",
+    "depends_on_zone",
     "external_reference",
     "is_constant",
     "is_null",
@@ -53,6 +55,16 @@ _ROW_FUNCTIONS: Final = (
     *("querystring", "querystringandfragment"),
 )
 """Functions with these prefixes that nevertheless use only their row."""
+_NOW: Final = frozenset(("now", "now64", "nowinblock", "nowinblock64"))
+_OF_TIMES: Final = ("date", "time", "today", "yesterday")
+"""Parts of the names of all other functions that make, read or show a time in some zone."""
+_DATE: Final = re.compile(r"\bDate(?:32)?\b")
+_TIME: Final = re.compile(r"\bDateTime(?:32|64)?\b")
+_WITHOUT_ZONE: Final = re.compile(r"\bDateTime(?:32|64)?\b(?!\([^)]*')")
+_INFERRED: Final = re.compile(r"\b(?:JSON|Object|Dynamic|Variant)\b")
+"""Types that may take a text for a time."""
+_MOMENT: Final = 5
+"""The digits of the least number that ClickHouse converts to a Date as seconds."""
 
 
 def definitions(
@@ -169,6 +181,46 @@ def external_reference(expression: str, known: Collection[str]) -> str:
         if one.is_word("IN") and after.kind in _NAMES and not third.is_symbol("("):
             return f"the table {after.value}"
     return ""
+
+
+def depends_on_zone(columns: tuple[Column, ...], column: Column) -> bool:
+    """Whether a column's default may have another value on a server with another time zone.
+
+    It may be true of a default that has not, but is never false of one that has.
+
+    Args:
+        columns: of the table.
+        column: the column with the default.
+    """
+    expression, own = column.default_expression, column.type_text
+    tokens = [token for token in scan(expression) if token.kind is not TokenKind.END]
+    called = {name.lower() for name in called_functions(expression)}
+    names = _names(expression)
+    used = [c.type_text for c in columns if any(_is_of(name, c.name) for name in names)]
+    same = len(tokens) == 1 and used == [own]
+    if same or (_is_moment(tokens) and _TIME.search(own)):
+        return False
+    makes_times = any(part in name for name in called for part in _OF_TIMES)
+    if makes_times or called & _NOW or _TIME.search(expression) or _DATE.search(expression):
+        return True
+    if any(_WITHOUT_ZONE.search(of) or _INFERRED.search(of) for of in used):
+        return True
+    given = "".join(token.value for token in tokens if token.kind is TokenKind.STRING)
+    numbers = [token.value for token in tokens if token.kind is TokenKind.NUMBER]
+    computed = bool(called or used)
+    if _WITHOUT_ZONE.search(own):
+        return computed or bool(given)
+    if _INFERRED.search(own):
+        return computed or any(map(str.isdigit, given))
+    # A great number is a moment, not a day.
+    is_date = _DATE.search(own) is not None
+    return is_date and (computed or any(len(number) >= _MOMENT for number in numbers))
+
+
+def _is_moment(tokens: Sequence[Token]) -> bool:
+    """Whether an expression is now() or now64(precision), the same moment in every time zone."""
+    first, *rest = [token.value.lower() for token in tokens] or [""]
+    return first in _NOW and all(one in "()" or one.isdecimal() for one in rest)
 
 
 def called_functions(expression: str) -> tuple[str, ...]:

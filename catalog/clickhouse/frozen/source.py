@@ -271,7 +271,7 @@ class FrozenPartsSource(ClickHouseSource):
 
     def __init__(self, settings: FrozenSettings) -> None:
         """Keep the settings; nothing is opened yet."""
-        super().__init__(lambda _: open_clickhouse(settings.zone))
+        super().__init__(lambda _: open_clickhouse(settings.zone), assumes_zone=not settings.zone)
         self._settings = settings
         self._parts: OpenedParts | None = None
 

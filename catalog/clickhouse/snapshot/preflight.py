@@ -4,7 +4,8 @@
 - Columns in parts that the table does not have: a RENAME that a clone loses.
 - Broken detached parts: the source itself lost rows.
 - Lightweight updates that are not written into the parts: ClickHouse refuses the clone.
-- Columns that parts lack and that tasks, which open the parts as files, cannot compute.
+- Columns that parts lack and that tasks, which open the parts as files, cannot compute, or only in
+  a time zone that nobody has named.
 
 Parts on disks whose files no task can open (encrypted disks, caches, object storage) are copied to
 the default disk by their ClickHouse. They are refused only if the default disk is such a disk, too.
@@ -29,7 +30,12 @@ from catalog.clickhouse.table_description import (
 from catalog.network import some
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.errors import RefusedError, Unable, UnsupportedError
-from tableformat.mergetree.missing_columns import definitions, external_reference
+from tableformat.mergetree.missing_columns import (
+    definitions,
+    depends_on_zone,
+    external_reference,
+)
+from tableformat.mergetree.table import Column
 from tableformat.messages import Option
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 
@@ -303,8 +309,8 @@ def _computed_elsewhere(
 ) -> dict[str, tuple[str, str, str]]:
     """Return, by partition id, a column that parts lack and that only their ClickHouse can compute.
 
-    The value is the part, the column and the reason. A server has none, because it computes missing
-    columns itself.
+    The value is the part, the column and the reason with its remedy. A server has none, because it
+    computes missing columns itself.
     """
     if capabilities.address or not partition_ids:
         return {}
@@ -319,14 +325,23 @@ def _computed_elsewhere(
     found: dict[str, tuple[str, str, str]] = {}
     for part in parts:
         for column in part.lacks:
+            needed = definitions(columns, (column,))
             why = next(
                 (
-                    f"{one.name} {one.default_kind} {one.default_expression} takes {reference}"
-                    for one in definitions(columns, (column,))
+                    f"{_shown(one)} takes {reference}, which tasks that read the files of the part "
+                    f"do not have. {_materialize(name, part.partition_id, column)}"
+                    for one in needed
                     if (reference := external_reference(one.default_expression, built_in))
                 ),
                 "",
             )
+            zoned = (one for one in needed if depends_on_zone(columns, one))
+            if not why and capabilities.assumes_zone and (one := next(zoned, None)) is not None:
+                why = (
+                    f"{_shown(one)} depends on the time zone of the server that wrote the part, "
+                    "which the address of the source does not name. Add zone=ZONE to the address, "
+                    "with the result of SELECT timezone() on that server."
+                )
             if why:
                 found.setdefault(str(part.partition_id), (part.name, column, why))
     return found
@@ -339,11 +354,20 @@ def _refuse_computed(
     return RefusedError(
         Unable.of(
             f"partition {partition_id} of {name}",
-            f"its part {part} lacks the column {column}, and {why}, which tasks that read the "
-            "files of the part do not have. Write the values into the parts: ALTER TABLE "
-            f"{name.sql} MATERIALIZE COLUMN {quote_identifier(column)} IN PARTITION ID "
-            f"{quote_string(str(partition_id))} SETTINGS mutations_sync = 2.",
+            f"its part {part} lacks the column {column}, and {why}",
         )
+    )
+
+
+def _shown(column: Column) -> str:
+    return f"{column.name} {column.default_kind} {column.default_expression}"
+
+
+def _materialize(name: TableName, partition_id: PartitionId, column: str) -> str:
+    return (
+        f"Write the values into the parts: ALTER TABLE {name.sql} MATERIALIZE COLUMN "
+        f"{quote_identifier(column)} IN PARTITION ID {quote_string(str(partition_id))} SETTINGS "
+        "mutations_sync = 2."
     )
 
 

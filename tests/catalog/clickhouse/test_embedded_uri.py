@@ -16,7 +16,7 @@ PATHS = st.text(st.characters(exclude_characters="?&\0/.", codec="utf-8"), min_s
 )
 
 
-@given(st.builds(EmbeddedSettings, PATHS, st.none() | PATHS))
+@given(st.builds(EmbeddedSettings, PATHS, st.none() | PATHS, st.sampled_from(["", "Asia/Tokyo"])))
 def test_what_is_written_is_read_back(settings: EmbeddedSettings) -> None:
     assert parse_source(render_source(settings)) == settings
 
@@ -33,7 +33,7 @@ def test_another_kind_of_source_is_refused_with_the_one_that_works(uri: str) -> 
 @pytest.mark.parametrize(
     "uri",
     ["chdb:", "chdb:?config-file=x", "chdb:d?", "chdb:d?mode=ro", "chdb:d?config-file=",
-     "chdb:d?config-file=x&mode=ro"],
+     "chdb:d?config-file=x&mode=ro", "chdb:d?zone=", "chdb:d?zone=UTC&zone=UTC"],
 )  # fmt: skip
 def test_a_malformed_one_is_refused_with_its_form(uri: str) -> None:
     with pytest.raises(UsageError, match=r"Write chdb:DIRECTORY or chdb:DIRECTORY\?config-file"):

@@ -162,6 +162,9 @@ PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
     **folders.PREPARED,
     **surroundings.PREPARED,
     "more exported partitions than `--max-replace` would be replaced": replacements.too_many,
+    "a time zone that does not exist": lambda places, _: export(
+        "--all", "--source", f"chdb:{places.clickhouse}?zone=Nowhere/Land"
+    ),
     "the ledger is on a network file system": ledgers.network_ledger,
     "the ledger is another file": ledgers.no_ledger_file,
     "the ledger was made by a newer release": ledgers.other_format,
@@ -190,6 +193,15 @@ def _computed_elsewhere(places: Places, _: pytest.MonkeyPatch) -> Refusal:
         "ALTER TABLE db.computed ADD COLUMN host String DEFAULT hostName()",
     )
     return refusal_of(places, export(table="db.computed", to="lake.n.computed"))
+
+
+def _computed_in_a_zone(places: Places, _: pytest.MonkeyPatch) -> Refusal:
+    places.clickhouse_run(
+        "CREATE TABLE db.zoned (ts DateTime) ENGINE = MergeTree ORDER BY ts",
+        "INSERT INTO db.zoned VALUES (1)",
+        "ALTER TABLE db.zoned ADD COLUMN hour UInt8 DEFAULT toHour(ts)",
+    )
+    return refusal_of(places, export(table="db.zoned", to="lake.n.zoned"))
 
 
 def _far_default(places: Places, _: pytest.MonkeyPatch) -> Refusal:
@@ -346,6 +358,7 @@ BEGUN: dict[str, Callable[[Places, pytest.MonkeyPatch], Refusal]] = {
     "a part equals an archived one": replacements.equal_to_archived,
     "another engine deleted rows by equality": replacements.deleted_by_equality,
     "lightweight updates that the parts do not have yet": replacements.pending_updates,
+    "a column that a part lacks and that depends on the time zone": _computed_in_a_zone,
 }
 
 

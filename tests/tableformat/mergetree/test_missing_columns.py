@@ -12,6 +12,7 @@ from tableformat.mergetree.missing_columns import (
     columns_of_parts,
     computed_text,
     definitions,
+    depends_on_zone,
     external_reference,
 )
 from tableformat.mergetree.table import Column
@@ -106,3 +107,69 @@ def test_a_reference_to_the_source_is_reported_by_name(expression: str, taken: s
 def test_functions_are_distinguished_from_words_before_brackets() -> None:
     found = called_functions("multiIf((k) > 1, f((2)), CAST((k), 'String')) IN (1) OR (NOT (g(1)))")
     assert found == ("multiIf", "f", "g")
+
+
+_TIMES = (
+    column("t", "DateTime"),
+    column("u", "DateTime('UTC')"),
+    column("d", "Date"),
+    column("k", "UInt64"),
+    column("s", "String"),
+    column("j", "JSON"),
+)
+
+
+@pytest.mark.parametrize(
+    ("of", "expression"),
+    [
+        ("DateTime", "'2024-01-01 00:00:00'"),
+        ("Nullable(DateTime64(3))", "'2024-01-01 00:00:00'"),
+        ("Array(DateTime)", "['2024-01-01 00:00:00']"),
+        ("DateTime", "s"),
+        ("DateTime", "u"),
+        ("DateTime('UTC')", "t"),
+        ("DateTime('UTC')", "toDateTime(s)"),
+        ("String", "toString(t)"),
+        ("String", "t"),
+        ("String", "now()"),
+        ("Date", "now()"),
+        ("Date", "t"),
+        ("Date", "today()"),
+        ("Date", "1700000000"),
+        ("Date", "k"),
+        ("UInt8", "toHour(now())"),
+        ("UInt8", "t > 1"),
+        ("UInt32", "CAST(s, 'DateTime')"),
+        ("UInt32", "s::DateTime"),
+        ("String", "formatDateTime(u, '%H')"),
+        ("String", "timezone()"),
+        ("String", "toString(j.a)"),
+        ("JSON", """'{"a": "2024-01-01 00:00:00"}'"""),
+        ("JSON", "s"),
+    ],
+)
+def test_a_default_may_depend_on_the_time_zone(of: str, expression: str) -> None:
+    """Harm prevented: values of another host's hours and days in the lake."""
+    assert depends_on_zone(_TIMES, column("new", of, "DEFAULT", expression))
+
+
+@pytest.mark.parametrize(
+    ("of", "expression"),
+    [
+        ("DateTime", ""),
+        ("DateTime", "0"),
+        ("DateTime", "t"),
+        ("DateTime", "now()"),
+        ("DateTime64(3)", "now64(3)"),
+        ("DateTime('UTC')", "'2024-01-01 00:00:00'"),
+        ("Date", "'2024-01-01'"),
+        ("Date", "d"),
+        ("String", "'2024-01-01'"),
+        ("String", "concat(s, toString(k))"),
+        ("UInt8", "k % 2"),
+        ("JSON", "'{}'"),
+    ],
+)
+def test_a_default_without_times_depends_on_no_time_zone(of: str, expression: str) -> None:
+    """Harm prevented: partitions are refused although their values are known."""
+    assert not depends_on_zone(_TIMES, column("new", of, "DEFAULT", expression))
