@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator
@@ -10,13 +11,18 @@ from typing import Any
 
 import pytest
 
+from catalog.clickhouse.capabilities import probe_capabilities
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
+from catalog.clickhouse.snapshot.comparison import Clone
+from catalog.clickhouse.snapshot.proof import prove
+from catalog.clickhouse.table_description import list_parts
 from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.actions import export_ports
 from spark_ext.cli.main import invoke
 from tableformat.errors import RefusedError
 from tableformat.names import TableName
+from tableformat.source import FrozenPart
 from tests.services.clickhouse_front import ClickHouseFront
 from tests.services.clickhouse_http.faults import error
 from tests.support.real_export import RealExport
@@ -292,6 +298,35 @@ def test_hidden_rows_are_exported_when_the_user_says_so(exporter: Exporter) -> N
     assert exporter.check("--ignore-row-policies")["works"]
     assert {s for s, _ in exports.statuses(TABLE).values()} == {"committed"}
     assert len(exports.in_lake(TABLE)) == 100
+
+
+@pytest.mark.parametrize("condition", ["k % 4 < 2", "k % 10 NOT IN (4, 5)"])
+def test_a_policy_on_the_snapshot_refuses_parts_with_deleted_rows(
+    exporter: Exporter, condition: str
+) -> None:
+    """Harm prevented: rows that a policy hides in the staging database are taken for deleted."""
+    exporter.given_all()
+    exporter.front.commands(
+        "GRANT CHECK ON db.events TO exporter",
+        "DELETE FROM db.events WHERE k % 10 IN (2, 3)",
+        f"CREATE ROW POLICY some ON db.events FOR SELECT USING {condition} TO exporter",
+    )
+    settings = server_of(SourcePlace(exporter.uri, allow_insecure=True))
+    assert settings is not None
+    client = ServerClient(settings, settings.hosts[0])
+    with contextlib.closing(ServerConnection(client)) as connection:
+        capabilities = probe_capabilities(connection)
+        parts = tuple(
+            FrozenPart(part, part.name, part.rows, part.disk)
+            for part in list_parts(connection, capabilities, TABLE)
+        )
+        ids = {part.part.partition_id for part in parts}
+        of = {one: tuple(p for p in parts if p.part.partition_id == one) for one in ids}
+        proved = prove(connection, capabilities, Clone(TABLE, TABLE, of), ())
+
+    assert all(one.part.has_lightweight_delete for one in parts)
+    assert (proved.partitions, {*proved.refused}) == ((), ids)
+    assert all("hides rows from the exporter" in e.message for e in proved.refused.values())
 
 
 def test_rows_deleted_lightly_are_not_taken_for_hidden(exporter: Exporter) -> None:

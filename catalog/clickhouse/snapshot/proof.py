@@ -10,7 +10,8 @@ A partition that fails is refused without the others.
   the rows of each part. It does not see damaged marks and indices, which a full scan hardly uses.
 - `prove` also refuses columns that an unknown RENAME left in the parts, and parts that were moved
   to a disk whose files no task can open. It then counts the visible rows, measures the probes and
-  computes the digest (docs/spec/digest.md).
+  computes the digest (docs/spec/digest.md). A row policy on the staging database would hide rows
+  like a lightweight delete, so parts with such deletes are also counted without applying them.
 """
 
 from __future__ import annotations
@@ -281,6 +282,7 @@ def _measured(
     try:
         where = clone.within(partition_ids)
         visible = _visible_rows(connection, clone.staging, where)
+        stored = _stored_rows(connection, clone, partition_ids, visible)
         probed = probed_in(connection, capabilities, clone.staging, where, probes)
     except ClickHouseError as error:
         if len(partition_ids) == 1:
@@ -291,9 +293,9 @@ def _measured(
             {one: error for proved in each for one, error in proved.refused.items()},
         )
     refused = {
-        one: _hidden_rows(clone, one, hiding[0], visible)
+        one: _hidden_rows(clone, one, hiding[0], stored)
         for one in partition_ids
-        if (hiding := [p.part for p in clone.parts[one] if _hides(p.part, visible)])
+        if (hiding := [p.part for p in clone.parts[one] if _hides(p.part, stored, visible)])
     }
     nothing = tuple(ProbedValue(None, None, 0) for _ in probes)
     partitions = tuple(
@@ -336,27 +338,52 @@ def _digests(
     return {one: digest for digests in each for one, digest in digests.items()}
 
 
-def _visible_rows(connection: Connection, staging: TableName, where: str) -> dict[str, int]:
+def _visible_rows(
+    connection: Connection, staging: TableName, where: str, settings: str = ""
+) -> dict[str, int]:
     """Return the number of rows that a SELECT returns, by part: without lightweight deletes."""
     found = connection.rows(
         f"SELECT {SOURCE_ALIAS}._part, count() FROM {staging.sql} AS {SOURCE_ALIAS}"
-        f" WHERE {where} GROUP BY {SOURCE_ALIAS}._part"
+        f" WHERE {where} GROUP BY {SOURCE_ALIAS}._part{settings}"
     )
     return {text(row[0]): whole(row[1]) for row in found}
 
 
-def _hides(part: Part, visible: dict[str, int]) -> bool:
+def _stored_rows(
+    connection: Connection,
+    clone: Clone,
+    partition_ids: tuple[PartitionId, ...],
+    visible: dict[str, int],
+) -> dict[str, int]:
+    """Return the number of rows that a SELECT returns, by part: with lightweight deletes.
+
+    Only parts with lightweight deletes are counted again. ClickHouse lists these deletes since the
+    version that can read the deleted rows.
+    """
+    deleted = tuple(
+        one for one in partition_ids if any(p.part.has_lightweight_delete for p in clone.parts[one])
+    )
+    if not deleted:
+        return visible
+    settings = " SETTINGS apply_deleted_mask = 0"
+    found = _visible_rows(connection, clone.staging, clone.within(deleted), settings)
+    return visible | found
+
+
+def _hides(part: Part, stored: dict[str, int], visible: dict[str, int]) -> bool:
+    """Whether a SELECT returns other rows of a part than it has, but for lightweight deletes."""
     rows = visible.get(part.name, 0)
-    return rows > part.rows or (rows != part.rows and not part.has_lightweight_delete)
+    is_whole = rows == part.rows or (part.has_lightweight_delete and rows < part.rows)
+    return not is_whole or stored.get(part.name, 0) != part.rows
 
 
 def _hidden_rows(
-    clone: Clone, one: PartitionId, part: Part, visible: dict[str, int]
+    clone: Clone, one: PartitionId, part: Part, stored: dict[str, int]
 ) -> TableFormatError:
     return SourceError(
         Unable.of(
             f"partition {one} of {clone.source}",
-            f"its part {part.name} holds {part.rows} rows and shows {visible.get(part.name, 0)}. A "
+            f"its part {part.name} holds {part.rows} rows and shows {stored.get(part.name, 0)}. A "
             "row policy or a setting of the user hides rows from the exporter; use another user.",
         )
     )
