@@ -19,12 +19,14 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.final_merge import RowMerge, columns_of_merge, deciding_columns
 from tableformat.mergetree.row_change import RowChange, columns_read
+from tableformat.mergetree.sql_tokens import TokenKind, scan
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.types import DataType, DateTime64, Nullable, Tuple, contains
+from tableformat.mergetree.types import DataType, DateTime64, Json, Nullable, Tuple, contains
 
 __all__ = ["fields_within", "refuse_change", "refuse_merged_columns"]
 
 _MICROSECONDS: Final = 6
+_OF_SEVERAL_TYPES: Final = ("JSON", "Dynamic", "Variant", "Object", "Geometry")
 
 
 def refuse_change(
@@ -49,7 +51,9 @@ def refuse_change(
     """
     _refuse_names(change, source.table.columns)
     _refuse_missing(change.command, tuple(c for c in columns if c.stored), table.schema())
-    _refuse_what_files_lost(change.command, columns_read(change, columns), columns, source)
+    read = columns_read(change, columns)
+    read -= {c.name for c in columns if _is_read_by_declared_paths(c, change, columns)}
+    _refuse_what_files_lost(change.command, read, columns, source)
     _refuse_lost_members(change.command, sets, source, table.schema())
     _refuse_other_partitions(change.command, sets, table)
 
@@ -171,7 +175,8 @@ def _refuse_what_files_lost(
 ) -> None:
     """Refuse columns for which two values of ClickHouse are one value in a file.
 
-    NULLs matter in all columns; cut digits only in columns whose values are `read`.
+    NULLs matter in all columns; cut digits, and the types that ClickHouse infers for values of JSON
+    a second time, only in columns whose values are `read`.
     """
     for column in columns:
         if not column.stored:
@@ -182,6 +187,46 @@ def _refuse_what_files_lost(
         if cut and column.name in read and contains(column.type, _is_finer):
             # A later export may cut digits although the first did not (`existing_table.py`).
             raise _lost(what, column, "its files hold microseconds, and may have been cut off")
+        if column.name in read and contains(column.type, lambda of: isinstance(of, Json)):
+            # A text may be inferred to be a date, and 1.0 to be an integer.
+            raise _lost(what, column, "its files hold text, which lost the types of the values")
+
+
+def _is_read_by_declared_paths(
+    column: Column, change: RowChange, columns: tuple[Column, ...]
+) -> bool:
+    """Whether a change reads only paths of a JSON column for which the column declares a type."""
+    if not isinstance(column.type, Json) or any(
+        column.name in c.default_expression for c in columns
+    ):
+        return False
+    declared = {f"{column.name}.{path}" for path in _declared_paths(column.type)}
+    of_column = {n for n in change.reads if n == column.name or n.startswith(f"{column.name}.")}
+    return of_column <= declared
+
+
+def _declared_paths(of: Json) -> Iterator[str]:
+    """Yield the paths of a JSON type that have a type: `a.b UInt8`, not `SKIP a` or settings.
+
+    None, if any of the types has values of several types itself.
+    """
+    tokens = tuple(scan(of.arguments))
+    if any(token.value in _OF_SEVERAL_TYPES for token in tokens):
+        return
+    path, depth, begins, stop = "", 0, True, 0
+    for token in tokens:
+        is_name = token.kind in (TokenKind.WORD, TokenKind.QUOTED)
+        depth += token.is_symbol("(") - token.is_symbol(")")
+        if token.is_symbol(",") and not depth:
+            path, begins = "", True
+        elif begins and path and is_name and token.start > stop:
+            # A blank ends the path; its type, or what to skip, follows.
+            if path.upper() != "SKIP":
+                yield path
+            begins = False
+        elif begins:
+            path += token.value
+        stop = token.stop
 
 
 def _lost(what: str, column: Column, why: str) -> UnsupportedError:

@@ -203,6 +203,50 @@ def test_times_that_were_cut_off_are_not_compared(
     assert [row["x"] for row in rows(places, name)] == [7]
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "DELETE WHERE j.d = '20240101'",
+        "UPDATE x = 7 WHERE dynamicType(j.f) = 'Float64'",
+        "DELETE WHERE kind = 'Float64'",
+    ],
+)
+def test_types_of_json_values_that_files_lost_are_not_guessed(
+    places: Places, session: NoSpark, name: str, statement: str
+) -> None:
+    """Harm prevented: a text is taken for a date and 1.0 for 1, and other rows match than there."""
+    places.clickhouse_run(
+        f"CREATE TABLE db.{name} (id Int64, x Int32, j JSON,"
+        " kind String ALIAS dynamicType(j.f)) ENGINE = MergeTree ORDER BY id",
+        f"INSERT INTO db.{name} SETTINGS input_format_try_infer_dates = 0,"
+        " input_format_try_infer_datetimes = 0"
+        """ SELECT number, number, '{"f": 1.0, "d": "2024-01-01"}' FROM numbers(3)""",
+    )
+    export_all(session, name, name)
+
+    assert_refused(places, session, name, statement, "column j, JSON, its files hold text")
+    alter(session, f"ALTER TABLE lake.n.{name} UPDATE x = 7 WHERE id = 1")
+    assert [row["x"] for row in rows(places, name)] == [0, 7, 2]
+
+
+def test_declared_paths_of_json_mean_the_same(places: Places, session: NoSpark, name: str) -> None:
+    columns = "id Int64, x Int32, j JSON(max_dynamic_paths=4, a.b Float64, `c` String, SKIP s)"
+    value = """ '{"a": {"b": 1.0}, "c": "2024-01-01", "d": 1}' FROM numbers(3)"""
+    made(places, session, name, columns, f"SELECT number, number, {value}")
+
+    assert_same(places, session, name, "DELETE WHERE j.a.b = 1 AND j.c = '2024-01-01' AND id = 1")
+    assert_refused(places, session, name, "DELETE WHERE j.d = 1", "column j, JSON.* hold text")
+    assert_refused(places, session, name, "DELETE WHERE j.s = 1", "column j, JSON.* hold text")
+
+
+def test_declared_paths_of_several_types_are_not_read(
+    places: Places, session: NoSpark, name: str
+) -> None:
+    made(places, session, name, "id Int64, j JSON(a Dynamic)", """VALUES (1, '{"a": 1}')""")
+
+    assert_refused(places, session, name, "DELETE WHERE j.a = 1", "column j, JSON.* hold text")
+
+
 def test_a_partition_field_of_a_member_of_a_tuple_is_looked_at(
     places: Places, session: NoSpark, name: str
 ) -> None:
