@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Iterator
 from typing import Final
 
 from hypothesis import strategies as st
@@ -35,7 +35,7 @@ from tests.properties.promised_columns import inner_types, words_of
 from tests.properties.row_binary import SHAPES
 from tests.strategies.types import zones
 
-__all__ = ["CONVERSIONS", "FAMILIES", "column_types", "family_of", "has_plain_json"]
+__all__ = ["CONVERSIONS", "FAMILIES", "column_types", "family_of", "has_plain_json", "not_among"]
 
 _DEPTH: Final = 4
 _INTEGERS: Final = tuple(
@@ -220,24 +220,29 @@ def family_of(of: DataType) -> str:
             return render_type(of).partition("(")[0]
 
 
-FAMILIES: Final = frozenset(
-    {
-        *(SIMPLE_TYPES - {"Nothing"}),
-        *("Decimal", "Decimal of more than 38 digits", "Tuple", "Tuple()", "Tuple without names"),
-        *(f"DateTime64({precision})" for precision in range(10)),
-        *("FixedString", "DateTime", "Time64", "Enum8", "Enum16", "Nullable", "LowCardinality"),
-        *("Array", "Nested", "Map", "Variant", "SimpleAggregateFunction", "AggregateFunction"),
-        *("JSON", "Dynamic", "QBit"),
-    }
+SAMPLES: Final[tuple[DataType, ...]] = (
+    *map(Simple, sorted(SIMPLE_TYPES - {"Nothing"})),
+    *(Decimal(9, 2), Decimal(50, 5), FixedString(3), DateTime("Asia/Tokyo"), Time64(3), *_ENUMS),
+    *(DateTime64(p, "UTC") for p in range(10)),
+    *(Json(), Dynamic(), QBit(Simple("Float32"), 3), _STATES[0], _SIMPLE_STATES[0]),
+    *(Variant((Simple("String"),)), Nullable(Simple("Int8")), LowCardinality(Simple("String"))),
+    *(Array(Simple("UInt8")), Map(Simple("String"), Simple("UInt8")), Tuple(())),
+    *(Tuple((("a", Simple("UInt8")),)), Tuple(((None, Simple("UInt8")),))),
+    Nested((("a", Simple("UInt8")),)),
 )
-"""Every family of docs/reference/types.md that a column can have."""
-CONVERSIONS: Final = conversions_of_families(
-    [
-        *map(Simple, sorted(SIMPLE_TYPES)),
-        *(Decimal(9, 2), Decimal(50, 5), FixedString(3), Time64(3), *_ENUMS, Json(), Dynamic()),
-        *(DateTime64(p, "UTC") for p in range(10)),
-        *(QBit(Simple("Float32"), 3), _STATES[0]),
-        Variant((Simple("String"),)),
-    ]
-)
+"""A type of every family of docs/reference/types.md that a column can have."""
+FAMILIES: Final = frozenset(map(family_of, SAMPLES))
+CONVERSIONS: Final = conversions_of_families(SAMPLES)
 """Every conversion of that page, by family."""
+
+
+def not_among(
+    families: Container[str], conversions: Container[tuple[str, str]]
+) -> Iterator[tuple[DataType, str]]:
+    """Yield a type and a conversion ('' for none) of each family and conversion not among these."""
+    for of in SAMPLES:
+        if family_of(of) not in families:
+            yield of, ""
+        for word in words_of(of):
+            if (family_of(of), word.partition("(")[0]) not in conversions:
+                yield of, word

@@ -205,13 +205,20 @@ _CLASHES: Final = (
 
 
 @st.composite
-def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> TableDefinition:
+def tables(
+    draw: st.DrawFn,
+    *,
+    most_columns: int = 8,
+    most_rows: int = 4,
+    wanted: ColumnDefinition | None = None,
+) -> TableDefinition:
     """A table with up to `most_columns` columns of any type besides those of its keys.
 
     Args:
         draw: of Hypothesis.
         most_columns: of any type.
         most_rows: of one insert, of which there are up to three.
+        wanted: one more column.
     """
     tame = draw(st.sampled_from([True, True, True, False]))
     partition, sorting = draw(partition_keys()), draw(sorting_keys())
@@ -225,6 +232,7 @@ def tables(draw: st.DrawFn, *, most_columns: int = 8, most_rows: int = 4) -> Tab
         *(_column(draw, i, of) for i, of in enumerate(types)),
         *_with_defaults(draw),
         *_rare(draw),
+        *([] if wanted is None else [wanted]),
     ]
     if draw(st.integers(0, 19)) == 19:
         names, why = draw(st.sampled_from(_CLASHES))
