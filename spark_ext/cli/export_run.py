@@ -1,7 +1,8 @@
 """Runs the exports of a CLI command, with its own Spark session, progress and SIGTERM handling.
 
 `show_rehearsal` is `mergeberg export --dry-run`: it prints the forecast of the export, and the free
-space on every disk of the source and at the destination. It opens both sides for reading only.
+space on every disk of the source and at the destination. It opens both sides for reading only. A
+statement on the command line must wait for its exports (`check_it_waits`).
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ from spark_ext.cli.option_values import refuse_unless_confirmed
 from spark_ext.cli.output import Output, error_printer
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.session import SparkSettings, slots
+from spark_ext.sql.statement_exports import SessionExport
+from spark_ext.sql.statement_settings import StatementSettings
+from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
+from tableformat.errors import StoppedError, UnsupportedError
 from tableformat.export.dry_run import (
     EXPORT,
     REPLACE,
@@ -41,6 +46,8 @@ from tableformat.quantities import counted
 __all__ = [
     "Exporting",
     "ask_before_replacing",
+    "check_it_waits",
+    "check_not_stopped",
     "show_rehearsal",
     "show_space",
 ]
@@ -307,3 +314,31 @@ class Exporting:
 
     def _counting(self, writer: SliceWriter) -> SliceWriter:
         return writer if self._figures is None else CountingWriter(writer, self._figures)
+
+
+def check_it_waits(settings: StatementSettings) -> None:
+    """Check that the settings wait for the exports, which would end with the command.
+
+    Raises:
+        UnsupportedError: the settings ask not to wait.
+    """
+    if not settings.wait:
+        message = (
+            "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
+            "export_merge_tree_partition_wait = 0 out, or use `mergeberg export --no-wait`."
+        )
+        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def check_not_stopped(export: SessionExport, stopping: Stopping) -> None:
+    """Check that an export may begin.
+
+    Raises:
+        StoppedError: the command has received SIGTERM.
+    """
+    if stopping.is_requested():
+        message = (
+            f"Cannot export {export.request.table} to {export.request.to}: the command was stopped "
+            "before it began. Run it again."
+        )
+        raise StoppedError(message)

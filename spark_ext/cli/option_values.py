@@ -31,6 +31,8 @@ from spark_ext.actions.metrics import Figures
 from spark_ext.cli.metrics_server import counting
 from spark_ext.cli.output import output_for
 from spark_ext.cli.summary import Summary, summary_of
+from spark_ext.engine.session import SparkSettings
+from spark_ext.sql.session_settings import check_without_statement
 from tableformat.errors import RefusedError, UsageError
 from tableformat.export.decision import ExportOptions
 from tableformat.export.options import LateRows
@@ -48,6 +50,7 @@ __all__ = [
     "refuse_unless_confirmed",
     "selection",
     "shown_time",
+    "spark_settings",
     "takes_rows",
     "values_of",
 ]
@@ -210,6 +213,20 @@ def pairs(option: str, given: tuple[str, ...]) -> dict[str, str]:
             raise UsageError(message)
         found[split[0]] = split[1]
     return found
+
+
+def spark_settings(master: str, conf: tuple[str, ...]) -> SparkSettings:
+    """Return --master and --conf of a command without a statement.
+
+    Raises:
+        UsageError: a --conf is not NAME=VALUE, or is a setting of mergeberg, which would have no
+            effect.
+    """
+    given = pairs("--conf", conf)
+    context = click.get_current_context()
+    options = {name for one in context.command.params for name in one.opts}
+    check_without_statement(given, f"mergeberg {context.info_name}", options)
+    return SparkSettings(master, tuple(given.items()))
 
 
 def shown_time(milliseconds: int) -> str:

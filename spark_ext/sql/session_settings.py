@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Self
@@ -31,7 +31,13 @@ from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.names import TableName
 from tableformat.quantities import parse_size
 
-__all__ = ["KNOWN", "SessionSettings", "SourceTable", "command_settings"]
+__all__ = [
+    "KNOWN",
+    "SessionSettings",
+    "SourceTable",
+    "check_without_statement",
+    "command_settings",
+]
 
 _OF_SESSIONS: Final = ("policy", "python")
 """The settings for which no command has an option."""
@@ -219,7 +225,8 @@ def command_settings(conf: Mapping[str, str]) -> dict[str, str]:
             of an environment variable is not a size.
     """
     for name in conf:
-        _check_of_command(name)
+        if name.removeprefix(SESSION) not in SETTINGS:
+            _check_of_command(name)
     found = dict[str, str]()
     for option in EXPORT_OPTIONS.values():
         text = os.environ.get(option.variable, "") if option.variable else ""
@@ -230,9 +237,36 @@ def command_settings(conf: Mapping[str, str]) -> dict[str, str]:
     return found | dict(conf)
 
 
+def check_without_statement(conf: Iterable[str], command: str, options: Collection[str]) -> None:
+    """Check that --conf of a command without a statement has no setting of mergeberg.
+
+    Such a command takes no value from a session: each setting of a session has an option instead.
+
+    Args:
+        conf: the names of the settings.
+        command: the command, for the message, e.g. `mergeberg export`.
+        options: the options of the command.
+
+    Raises:
+        UsageError: a setting is one of mergeberg.
+    """
+    for name in conf:
+        rule = SETTINGS.get(name.removeprefix(SESSION)) if name.startswith(SESSION) else None
+        if rule is None:
+            _check_of_command(name)
+            continue
+        flag = next((o.flag for o in EXPORT_OPTIONS.values() if o.setting == rule.name), None)
+        if flag in options:
+            why = f"`{command}` has the option {flag} instead. Use it, and leave the setting out."
+        else:
+            why = f"it is one of statements, and `{command}` does not use it. Leave it out."
+        message = f"Cannot use the setting {name}: {why}"
+        raise UsageError(message)
+
+
 def _check_of_command(name: str) -> None:
     own = name.removeprefix(SESSION)
-    if own == name or own in SETTINGS:
+    if own == name:
         return
     of = own.partition(".")[0]
     if of in _OF_SESSIONS:

@@ -50,6 +50,7 @@ __all__ = [
     "read_operation_settings",
     "read_statement_settings",
     "refuse_fast_without_effect",
+    "refuse_unused_settings",
 ]
 
 GATE: Final = "allow_experimental_export_merge_tree_part"
@@ -266,6 +267,23 @@ def _refuse_others(names: Iterable[str], allowed: AbstractSet[str]) -> None:
                 f"Cannot use the setting {name} in a statement on a lake table: it is one "
                 "of exports, and has no effect there. Leave it out."
             )
+            raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+
+
+def refuse_unused_settings(names: Iterable[str], where: str, why: str) -> None:
+    """Refuse settings of a session that were given for a statement which uses none of them.
+
+    Args:
+        names: the names of settings; those of Spark are not looked at.
+        where: the statement, after "in", e.g. "KILL QUERY".
+        why: why they have no effect.
+
+    Raises:
+        UnsupportedError: one is a setting of mergeberg (code 344).
+    """
+    for name in names:
+        if name.startswith(SESSION):
+            message = f"Cannot use the setting {name} in {where}: {why}. Leave it out."
             raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
 
 

@@ -19,10 +19,10 @@ from spark_ext.actions.export import each_table, limited
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.export_run import ask_before_replacing
-from spark_ext.cli.option_values import conversions, is_asked, pairs, selection
+from spark_ext.cli.option_values import conversions, is_asked, pairs, selection, spark_settings
 from spark_ext.cli.output import JsonOutput, Output, error_printer
 from spark_ext.cli.summary import Effect, Line, Summary
-from spark_ext.engine.session import SparkSettings, slots
+from spark_ext.engine.session import slots
 from tableformat.errors import Action
 from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import Replaced, check_replacements
@@ -84,6 +84,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     drop: bool, allow_alter: bool, evolve_schema: bool, strict: bool, dry_run: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg archive`; return the exit code."""
+    settings = spark_settings(master, conf)
     name, directories = TableName.parse(table), pairs("--hive-column", hive_columns)
     source = replace(source, allow_alter=allow_alter)
     check_alter_allowed(source, name, drop=drop)
@@ -110,7 +111,7 @@ def archive_command(  # noqa: PLR0913, PLR0917  one parameter per option
     lake = open_destination(
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
-    spark = SparkWhenNeeded(SparkSettings(master, tuple(pairs("--conf", conf).items())))
+    spark = SparkWhenNeeded(settings)
     hosts = pairs("--cluster-host", cluster_host)
     tables = local_tables(source, name, cluster=cluster, cluster_hosts=hosts)
 

@@ -16,7 +16,7 @@ from spark_ext.cli.background import NO_WAIT, begin
 from spark_ext.cli.destination import open_destination, parse_destination
 from spark_ext.cli.export_run import Exporting
 from spark_ext.cli.next_command import following_command
-from spark_ext.cli.option_values import conversions, is_asked, pairs, selection
+from spark_ext.cli.option_values import conversions, is_asked, pairs, selection, spark_settings
 from spark_ext.cli.sections import Invocation
 from spark_ext.cli.summary import SummarizedObserver, Summary
 from spark_ext.engine.session import SparkSettings
@@ -42,6 +42,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
 ) -> int:  # fmt: skip
     """Run `mergeberg export`; return the exit code."""
     _check_together(dry_run=dry_run, no_wait=no_wait)
+    spark = spark_settings(master, conf)
     directories = pairs("--hive-column", hive_columns)
     request = ExportRequest(
         table=TableName.parse(table),
@@ -64,7 +65,7 @@ def export(  # noqa: PLR0913, PLR0917  one parameter per option
         request.to, warehouse=warehouse, time_outs=time_outs, looks_only=dry_run
     )
     tables = _tables(source, request.table, cluster, cluster_host)
-    exporting = _exporting(master, conf, summary, figures)
+    exporting = _exporting(spark, summary, figures)
     places = Places(source, lake, ledger)
     if dry_run:
         return exporting.rehearse(request, places, tables)
@@ -84,11 +85,8 @@ def _tables(
     return local_tables(source, table, cluster=cluster, cluster_hosts=hosts)
 
 
-def _exporting(
-    master: str, conf: tuple[str, ...], summary: Summary, figures: Figures | None
-) -> Exporting:
+def _exporting(settings: SparkSettings, summary: Summary, figures: Figures | None) -> Exporting:
     """Return the runner of the exports, which adds outcomes to the summary."""
-    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     output, as_json = summary.output, summary.as_json
     observer = SummarizedObserver(output, summary)
     return Exporting(settings, output, as_json=as_json, observer=observer, figures=figures)

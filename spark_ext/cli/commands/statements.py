@@ -12,7 +12,7 @@ they never affect data files. ClickHouse itself formats these rows. An existing 
 TRUNCATE or APPEND is given, as in ClickHouse.
 
 `statement_exports` runs the exports of a statement; it starts Spark only when there are rows to
-write. A statement on the command line must wait for its exports (`check_it_waits`).
+write.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from spark_ext.actions.cancel import kill_queries
 from spark_ext.actions.export import Stopping
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded
 from spark_ext.cli.destination import open_destination
-from spark_ext.cli.export_run import Exporting
+from spark_ext.cli.export_run import Exporting, check_it_waits, check_not_stopped
 from spark_ext.cli.next_command import exit_code_of
 from spark_ext.cli.option_values import is_asked, pairs, refuse_unless_confirmed, takes_rows
 from spark_ext.cli.output import Output, output_for
@@ -74,6 +74,7 @@ from spark_ext.sql.statement_settings import (
     read_operation_settings,
     read_statement_settings,
     refuse_fast_without_effect,
+    refuse_unused_settings,
 )
 from spark_ext.sql.statements import FAST, Alter, KillMode, KillQuery, Statement, TypedStatement
 from tableformat.clickhouse_codes import (
@@ -87,7 +88,6 @@ from tableformat.errors import (
     DestinationError,
     KilledError,
     RefusedError,
-    StoppedError,
     TableFormatError,
     UnsupportedError,
     UsageError,
@@ -102,8 +102,6 @@ __all__ = [
     "StatementRun",
     "alter",
     "check_ending",
-    "check_it_waits",
-    "check_not_stopped",
     "rendered",
     "run_typed",
     "statement_exports",
@@ -368,34 +366,6 @@ def statement_exports(
     )
 
 
-def check_it_waits(settings: StatementSettings) -> None:
-    """Check that the settings wait for the exports, which would end with the command.
-
-    Raises:
-        UnsupportedError: the settings ask not to wait.
-    """
-    if not settings.wait:
-        message = (
-            "Cannot export without waiting: `mergeberg alter` ends with its exports. Leave "
-            "export_merge_tree_partition_wait = 0 out, or use `mergeberg export --no-wait`."
-        )
-        raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
-
-
-def check_not_stopped(export: SessionExport, stopping: Stopping) -> None:
-    """Check that an export may begin.
-
-    Raises:
-        StoppedError: the command has received SIGTERM.
-    """
-    if stopping.is_requested():
-        message = (
-            f"Cannot export {export.request.table} to {export.request.to}: the command was stopped "
-            "before it began. Run it again."
-        )
-        raise StoppedError(message)
-
-
 _NAMESPACE: Final = "default"
 """The namespace of a lake table without one."""
 _KILLED: Final = ("kill_status", "query_id", "partition_id", "message")
@@ -446,6 +416,8 @@ class StatementRun:
     ) -> int:
         """Run the exports of the statement; return the exit code."""
         settings = read_statement_settings(read, self.session)
+        if SESSION + FAST in self.conf:
+            refuse_fast_without_effect(read, f"the setting {SESSION}{FAST}")
         exports = requested_exports(read, settings, self.names)
         check_it_waits(settings)
         exporting = Exporting(
@@ -538,6 +510,11 @@ class StatementRun:
                 "parts by itself. Leave it out."
             )
             raise UnsupportedError(message, code=SUPPORT_IS_DISABLED)
+        refuse_unused_settings(
+            self.conf,
+            f"a statement on {table.table}",
+            "ClickHouse runs it, and gets only SETTINGS of the statement",
+        )
         run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
         if dry_run:
             self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
@@ -607,6 +584,7 @@ class StatementRun:
         Raises:
             NotFoundError: there is no ledger, so that nothing would be cancelled.
         """
+        refuse_unused_settings(self.conf, "KILL QUERY", "it has no effect there")
         warehouse, time_outs = self.settings.warehouse, self.settings.time_outs
         known = open_known_ledger(self.settings.ledger, "run KILL QUERY", local_warehouse=warehouse)
         with contextlib.closing(known) as ledger:

@@ -15,10 +15,9 @@ from spark_ext.actions.export_ports import DigestSessions, SparkWhenNeeded
 from spark_ext.actions.exports import open_existing
 from spark_ext.actions.verify import DigestsInTasks, Verifying, VerifyRequest
 from spark_ext.cli.destination import open_destination, parse_destination
-from spark_ext.cli.option_values import conversions, pairs, selection
+from spark_ext.cli.option_values import conversions, pairs, selection, spark_settings
 from spark_ext.cli.output import Output, error_printer
 from spark_ext.cli.summary import Effect, Line, Summary
-from spark_ext.engine.session import SparkSettings
 from tableformat.errors import Action
 from tableformat.export.verification import Comparison, Verdict, exit_code
 from tableformat.names import TableName
@@ -44,7 +43,7 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     summary: Summary, *, everything: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg verify`; return the exit code."""
-    output = summary.output
+    settings, output = spark_settings(master, conf), summary.output
     name = TableName.parse(table)
     request = VerifyRequest(
         name,
@@ -59,7 +58,6 @@ def verify(  # noqa: PLR0913, PLR0917  one parameter per option
     )
     lake, known = open_existing(catalog, request.to, what, ledger=ledger)
     hosts = pairs("--cluster-host", cluster_host)
-    settings = SparkSettings(master, tuple(pairs("--conf", conf).items()))
     sessions = DigestSessions(SparkWhenNeeded(settings, is_likely=False), output.note)
     progress = _Progress(output)
 

@@ -1,4 +1,4 @@
-"""`--conf spark.mergeberg.NAME=VALUE` of a statement acts as in a session, or is refused."""
+"""`--conf spark.mergeberg.NAME=VALUE` acts in a statement as in a session, or is refused."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tableformat.export.slices import Share
 from tests.wrong.places import Places
 
 _NUMBERS = itertools.count(1)
+_EXPORT = "ALTER TABLE ch.db.other EXPORT PARTITION ALL TO TABLE lake.n.fast"
 _LIMIT = "spark.mergeberg.max_exports_bandwidth_for_server=100000000"
 
 
@@ -135,6 +136,87 @@ def test_a_limit_is_refused_where_a_statement_reads_no_clickhouse(
 
 def test_settings_of_spark_itself_are_not_looked_at(places: Places, lake: str) -> None:
     words = ["alter", f"ALTER TABLE {lake} DROP PARTITION ID '202402'"]
+
+    code, _, err = run(places, *words, "--conf", "spark.sql.shuffle.partitions=1")
+
+    assert code == 0, err
+
+
+_OF_EXPORTS = (
+    ("max_exports_bandwidth_for_server=1000000", "has the option --max-bandwidth instead"),
+    ("export_merge_tree_part_max_bytes_per_file=9", "has the option --target-file-size instead"),
+    ("ledger=sqlite:/tmp/x.db", "commands have the option --ledger instead"),
+    ("source.ch=https://ch1.example", "commands have the option --source instead"),
+    ("allow_experimental_export_merge_tree_part=1", "it is one of statements"),
+    ("mutations_sync=1", "it is one of statements"),
+    ("mergeberg_attach_fast=1", "it is one of statements"),
+    ("policy=x", "only a Spark session has it"),
+    ("max_exports_bandwith_for_server=1", "it is not known. Did you mean max_exports_bandwidth"),
+)
+
+
+@pytest.mark.parametrize(("setting", "message"), _OF_EXPORTS)
+@pytest.mark.parametrize("command", ["export", "archive"])
+def test_commands_that_export_refuse_settings_of_statements(
+    places: Places, command: str, setting: str, message: str
+) -> None:
+    """Harm prevented: a limit in --conf is taken, and a production server is read without it."""
+    places.reads_parts = True
+    words = [command, "db.events", "--all", "--to", "lake.n.unlimited"]
+    words += ["--allow-alter"] if command == "archive" else []
+    before = places.files()
+
+    code, out, err = run(places, *words, "--conf", f"spark.mergeberg.{setting}")
+
+    assert (code, message in err) == (2, True), out + err
+    assert places.files() == before
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("max_exports_bandwidth_for_server=1", "`mergeberg verify` does not use it. Leave it out."),
+        ("warehouse=/tmp", "commands have the option --warehouse instead"),
+        ("max_exports_bandwith_for_server=1", "it is not known"),
+    ],
+)
+def test_verify_refuses_settings_that_it_does_not_use(
+    places: Places, lake: str, setting: str, message: str
+) -> None:
+    conf = ("--conf", f"spark.mergeberg.{setting}")
+
+    code, _, err = run(places, "verify", "db.events", "--all", "--to", lake, *conf)
+
+    assert (code, message in err) == (2, True), err
+
+
+@pytest.mark.parametrize(
+    ("statement", "setting"),
+    [
+        ("KILL QUERY WHERE query_id = '1'", _LIMIT),
+        ("ALTER TABLE ch.db.events DROP PARTITION ID '202402'", _LIMIT),
+        ("ALTER TABLE ch.db.events DROP PARTITION ID '202402'", "spark.mergeberg.mutations_sync=2"),
+        (
+            f"{_EXPORT} SETTINGS allow_experimental_export_merge_tree_part = 1",
+            "spark.mergeberg.mergeberg_attach_fast=1",
+        ),
+    ],
+)
+def test_statements_refuse_a_setting_that_they_do_not_use(
+    places: Places, lake: str, statement: str, setting: str
+) -> None:
+    before = places.files()
+
+    code, _, err = run(places, "alter", statement, "--allow-alter", "--conf", setting)
+
+    assert (code, "Cannot use the setting spark.mergeberg." in err) == (3, True), err
+    assert "Leave it out." in err, (lake, err)
+    assert places.files() == before
+
+
+def test_exports_take_settings_of_spark_itself(places: Places) -> None:
+    places.reads_parts = True
+    words = ["export", "db.events", "--all", "--to", "lake.n.by_spark"]
 
     code, _, err = run(places, *words, "--conf", "spark.sql.shuffle.partitions=1")
 

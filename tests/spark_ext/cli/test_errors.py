@@ -39,8 +39,9 @@ def export(*words: str, table: str = "db.events", to: str = "lake.n.new") -> tup
     return ("export", table, *(words or ("--all",)), "--to", to)
 
 
-def alter(setting: str) -> tuple[str, ...]:
-    statement = "ALTER TABLE lake.n.ours DROP PARTITION 202401"
+def alter(
+    setting: str, statement: str = "ALTER TABLE lake.n.ours DROP PARTITION 202401"
+) -> tuple[str, ...]:
     return ("alter", statement, "--conf", f"spark.mergeberg.{setting}")
 
 
@@ -81,6 +82,18 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "`--conf` with a setting that a command has as an option": alter("ledger=sqlite:/tmp/x.db"),
     "`--conf` with a setting that has no effect in the statement": alter(
         "max_exports_bandwidth_for_server=1000000"
+    ),
+    "`--conf` of an export with a setting that it has as an option": export(
+        "--all", "--conf", "spark.mergeberg.max_exports_bandwidth_for_server=1000000"
+    ),
+    "`--conf` of an export with a setting of statements": export(
+        "--all", "--conf", "spark.mergeberg.allow_experimental_export_merge_tree_part=1"
+    ),
+    "`--conf` with a setting in a statement that ClickHouse runs": alter(
+        "mutations_sync=2", "ALTER TABLE ch.db.events DROP PARTITION 202401"
+    ),
+    "`--conf` with a setting in KILL QUERY": alter(
+        "mutations_sync=2", "KILL QUERY WHERE query_id = '1'"
     ),
     "a partition spec that is not closed": export("--all", "--partition-spec", "month(ts"),
     "a partition spec of an unknown transform": export("--all", "--partition-spec", "week(ts)"),
