@@ -33,6 +33,7 @@ from tableformat.errors import StoppedError, UnsupportedError
 from tableformat.export.dry_run import (
     EXPORT,
     REPLACE,
+    Forecast,
     Rehearsal,
     Replaced,
     check_replacements,
@@ -75,6 +76,7 @@ def show_rehearsal(
     slots: int,
     as_json: bool,
     reword: Callable[[str], str] = str,
+    keep: Callable[[tuple[Forecast, ...]], None] | None = None,
 ) -> tuple[int, Replaced]:
     """Print the forecast of an export; return its exit code, and what it would replace.
 
@@ -85,6 +87,8 @@ def show_rehearsal(
         slots: how many tasks could run at a time.
         as_json: whether the output is JSON.
         reword: rewords messages for the interface.
+        keep: receives the forecasts, which the caller prints; the free space is then a notice, so
+            that nothing else is printed as a result.
 
     Raises:
         TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -96,12 +100,15 @@ def show_rehearsal(
             places,
             slots=slots,
             note=lambda text: output.note(reword(text)),
-            none=lambda text: output.none_selected(reword(text)),
+            none=lambda text: (output.none_selected if keep is None else output.note)(reword(text)),
             source=source,
         )
         at_server = source.free_bytes()
-    shown = [replace(forecast, message=reword(forecast.message)) for forecast in found.forecasts]
-    output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
+    shown = tuple(replace(one, message=reword(one.message)) for one in found.forecasts)
+    if keep is None:
+        output.table(_COLUMNS, [{c: getattr(f, c) for c in _COLUMNS} for f in shown])
+    else:
+        keep(shown)
     spaces = measured_space(
         found.source_bytes,
         destination=found.destination_bytes,
@@ -109,7 +116,8 @@ def show_rehearsal(
         warehouse=lake.ledger_directory,
         at_server=at_server,
     )
-    show_space(output, spaces, as_json=as_json)
+    if keep is None:
+        show_space(output, spaces, as_json=as_json)
     missing = lacking(request.table, spaces)
     for reason in missing:
         output.note(reason)
@@ -221,8 +229,21 @@ class Exporting:
         self._reword = reword
         self._as_json = as_json
 
-    def rehearse(self, request: ExportRequest, places: Places, tables: Sequence[LocalTable]) -> int:
+    def rehearse(
+        self,
+        request: ExportRequest,
+        places: Places,
+        tables: Sequence[LocalTable],
+        *,
+        keep: Callable[[tuple[Forecast, ...]], None] | None = None,
+    ) -> int:
         """Print the forecast of the exports; return the exit code that they would have.
+
+        Args:
+            request: the export request, which is applied to each table.
+            places: the addresses of lake and ledger; each table has its own source.
+            tables: one table, or one for each shard.
+            keep: receives the forecasts of each table, which are then not printed.
 
         Raises:
             TableFormatError: the request would be refused as a whole, or a side cannot be read.
@@ -235,6 +256,7 @@ class Exporting:
                 slots=self._slots,
                 as_json=self._as_json,
                 reword=self._reword,
+                keep=keep,
             )
             for one in tables
         ]

@@ -6,6 +6,7 @@ Parameters and columns that several procedures share are declared here once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from spark_ext.procedures.declarations import Call, Column, Parameter, Procedure, Rows, Value
@@ -15,6 +16,7 @@ from spark_ext.sql.statement_exports import SessionExport
 from spark_ext.sql.statement_settings import limits_of_session
 from tableformat.errors import UsageError
 from tableformat.export.decision import ExportOptions, check_options
+from tableformat.export.dry_run import Forecast
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import EXPORT_OPTIONS, LateRows, OptionType
 from tableformat.export.outcome import Outcome
@@ -143,6 +145,14 @@ def exported_rows(outcomes: tuple[Outcome, ...], *, dry_run: bool = False) -> Ro
     )
 
 
+def forecast_rows(forecasts: Iterable[Forecast]) -> Rows:
+    """Return the forecasts of an export as rows of `EXPORTED`; the status is what would be done."""
+    return tuple(
+        (f.partition_id, f.action, f.rows, f.files, f.bytes, None, None, f.message or None)
+        for f in forecasts
+    )
+
+
 def report(one: Outcome) -> str:
     """Return the message of an outcome, with the rows that left main and the way to undo it."""
     undone = f"undone by {one.undo}, as long as that snapshot is kept" if one.undo else ""
@@ -199,13 +209,7 @@ def _export_partitions(call: Call) -> Rows:
 def _export(call: Call, selection: Selection, commit_every: int) -> Rows:
     request = _session_export(call, selection, commit_every)
     if call.flag("dry_run"):
-        return tuple(
-            (
-                one.partition_id, one.action, one.rows, one.files, one.bytes, None, None,
-                one.message or None,
-            )
-            for one in rehearse_in_session(request, call.spark, call.conf)
-        )  # fmt: skip
+        return forecast_rows(rehearse_in_session(request, call.spark, call.conf))
     export = export_in_session if call.flag("wait") else begin_in_session
     return exported_rows(export((request,), call.spark, call.conf))
 

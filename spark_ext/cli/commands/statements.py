@@ -51,7 +51,7 @@ from spark_ext.cli.output import Output, output_for
 from spark_ext.engine.session import SparkSettings, slots
 from spark_ext.operations.operate import Operation, operate, operation_of
 from spark_ext.operations.tables import ExportsFrom, OtherTables, StoppableExports
-from spark_ext.procedures.export import EXPORTED, exported_rows
+from spark_ext.procedures.export import EXPORTED, exported_rows, forecast_rows, without_figures
 from spark_ext.sql.arguments import Argument, GivenValue
 from spark_ext.sql.clauses import Ending, Outfile
 from spark_ext.sql.export import joined
@@ -92,6 +92,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
+from tableformat.export.dry_run import Forecast
 from tableformat.export.outcome import WORSE_THAN_FAILED, Outcome, worst
 from tableformat.export.ports import Observer
 from tableformat.names import LakeName, split_identifiers
@@ -425,6 +426,7 @@ class StatementRun:
         )
         codes: list[int] = []
         errors: list[TableFormatError] = []
+        found: list[Forecast] = []
         is_done = False
         try:
             for one in exports:
@@ -435,7 +437,8 @@ class StatementRun:
                         places.source, one.request.table, cluster=one.cluster, cluster_hosts=hosts
                     )
                     if dry_run:
-                        codes.append(exporting.rehearse(one.request, places, tables))
+                        keep = found.extend if self._is_formatted_on_screen() else None
+                        codes.append(exporting.rehearse(one.request, places, tables, keep=keep))
                     else:
                         codes.append(exporting.run(one.request, places, tables, stopping))
                 except KilledError as error:
@@ -448,7 +451,9 @@ class StatementRun:
         finally:
             # An interrupted statement reports what it has committed. Without an outcome it writes
             # no file, because the same statement would be refused for that file.
-            if not dry_run and (is_done or self.outcomes):
+            if dry_run and (is_done or found):
+                self._write_result(forecast_rows(found), errors, dry_run=True)
+            elif not dry_run and (is_done or self.outcomes):
                 self._write_outcomes(errors)
         return self._code(codes, errors)
 
@@ -463,7 +468,19 @@ class StatementRun:
         return Places(export.source.place, lake, settings.ledger)
 
     def _write_outcomes(self, errors: Sequence[TableFormatError], *, dry_run: bool = False) -> None:
-        """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE.
+        """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE."""
+        rows = exported_rows(tuple(self.outcomes), dry_run=dry_run)
+        self._write_result(rows, errors, dry_run=dry_run)
+
+    def _write_result(
+        self,
+        rows: Sequence[Sequence[object]],
+        errors: Sequence[TableFormatError] = (),
+        columns: Columns = OF_EXPORTS,
+        *,
+        dry_run: bool,
+    ) -> None:
+        """Write rows, if the statement has FORMAT or INTO OUTFILE.
 
         A dry run writes no file: the statement itself would be refused for it.
 
@@ -476,7 +493,7 @@ class StatementRun:
         if not (self._is_formatted_on_screen() if dry_run else self._is_formatted()):
             return
         try:
-            self._write(exported_rows(tuple(self.outcomes), dry_run=dry_run), dry_run=dry_run)
+            self._write(rows, columns, dry_run=dry_run)
         except DestinationError as error:
             raise _together([*errors, error]) from error
 
@@ -516,14 +533,14 @@ class StatementRun:
             "ClickHouse runs it, and gets only SETTINGS of the statement",
         )
         run_by_clickhouse(read, read.table.parts[0], table, dry_run=dry_run)
-        if dry_run:
-            self.output.say(f"it would be run by ClickHouse on {table.table}; nothing was done")
-            return 0
         message = f"run by ClickHouse on {table.table}"
-        if self._is_formatted():
-            self._write(((None, "done", None, None, None, None, None, message),))
-        else:
+        if dry_run:
+            message = f"it would be {message}; nothing was done"
+        if not (self._is_formatted_on_screen() if dry_run else self._is_formatted()):
             self.output.say(message)
+        self._write_result(
+            (without_figures("run" if dry_run else "done", message),), dry_run=dry_run
+        )
         return 0
 
     def _operate(
@@ -598,9 +615,9 @@ class StatementRun:
                 note=self.output.note,
             )
         rows = [(one.status.value, one.query_id, one.partition_id, one.message) for one in killed]
-        if self._is_formatted():
-            self._write(rows, tuple((name, "String") for name in _KILLED))
-        else:
+        columns = tuple((name, "String") for name in _KILLED)
+        self._write_result(rows, (), columns, dry_run=dry_run)
+        if not (self._is_formatted_on_screen() if dry_run else self._is_formatted()):
             self.output.table(_KILLED, [dict(zip(_KILLED, row, strict=True)) for row in rows])
         return 0
 

@@ -191,6 +191,53 @@ def test_a_dry_run_says_all_errors_too(places: Places) -> None:
     assert ("202401" in out, "209912" in err) == (True, True)
 
 
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_dry_run_of_exports_has_the_format(places: Places, more: tuple[str, ...]) -> None:
+    """Harm prevented: a program that reads FORMAT gets a table for people from the dry run."""
+    two = TWO.format(name="planned", second="202402", to="planned")
+
+    code, out, err = run(places, f"{two} FORMAT JSONEachRow {ALLOWED}", "--dry-run", *more)
+
+    rows = [json.loads(line) for line in out.splitlines()]
+    found = [(row["partition_id"], row["status"], row["rows"]) for row in rows]
+    assert (code, found) == (0, [("202401", "export", 1), ("202402", "export", 2)]), err
+
+
+def test_a_dry_run_of_exports_writes_no_file(places: Places) -> None:
+    path = places.root / "planned.json"
+    two = TWO.format(name="planned", second="202402", to="planned")
+
+    code, out, err = run(places, f"{two} INTO OUTFILE '{path}' FORMAT CSV {ALLOWED}", "--dry-run")
+
+    assert (code, path.exists()) == (0, False), err
+    assert ("action" in out, f"a dry run writes no result to {path}" in err) == (True, True)
+
+
+def test_a_dry_run_of_what_clickhouse_runs_has_the_format(places: Places) -> None:
+    statement = "ALTER TABLE ch.db.events DROP PARTITION ID '202401' FORMAT JSONEachRow"
+
+    code, out, err = run(places, statement, "--dry-run", "--allow-alter")
+
+    assert code == 0, err
+    row = json.loads(out)
+    assert (row["status"], row["message"]) == (
+        "run",
+        "it would be run by ClickHouse on db.events; nothing was done",
+    )
+
+
+def test_a_dry_run_of_a_kill_writes_no_file(places: Places) -> None:
+    """Harm prevented: the kill itself is refused for the file of its dry run."""
+    path = places.root / "killed.json"
+    assert places.run("export", "db.events", "--all", "--to", "lake.n.to_kill")[0] == 0
+    kill = f"KILL QUERY WHERE query_id = 'none' INTO OUTFILE '{path}' FORMAT CSV"
+
+    code, _, err = run(places, kill, "--dry-run")
+
+    assert (code, path.exists()) == (0, False), err
+    assert f"a dry run writes no result to {path}" in err
+
+
 @pytest.mark.parametrize("more", ["", "SETTINGS export_merge_tree_partition_wait = 0"])
 def test_exports_are_waited_for(places: Places, more: str) -> None:
     """Harm prevented: a setting that is taken and does nothing."""
