@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tableformat.names import names_secret
+
 __all__ = [
     "DEFAULT_TIME_OUTS",
     "INSECURE",
@@ -65,7 +67,6 @@ def is_in_clear(url: str) -> bool:
 
 
 _HARMLESS: Final = re.compile(r"(connect-timeout|read-timeout|compress)=[0-9.]{1,10}")
-_SECRET: Final = re.compile(r"[^=]*(pass|pwd|secret|token|key|credential)[^=]*=", re.IGNORECASE)
 _OPTIONS: Final = re.compile(r"\?.*=", re.DOTALL)
 _BEHIND: Final = re.compile(r"[:/?#@]")
 
@@ -126,7 +127,8 @@ def has_options_before_host(before: str) -> bool:
 
 
 def _is_harmless(option: str) -> bool:
-    return _SECRET.match(option) is None
+    name, equals, _ = option.partition("=")
+    return not (equals and names_secret(name))
 
 
 @dataclass(frozen=True, slots=True)

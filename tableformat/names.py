@@ -33,14 +33,16 @@ __all__ = [
     "TransactionId",
     "check_new_table",
     "hash_of",
+    "names_secret",
     "new_query_id",
     "new_transaction_id",
     "option_name",
     "quote_identifier",
     "quote_string",
+    "secret_in",
+    "shown_location",
     "split_identifiers",
     "split_named",
-    "without_login",
     "written_name",
 ]
 
@@ -68,6 +70,10 @@ _LOCATION: Final = re.compile(
 _HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d+)?"
 # One name before the @ is a container of Azure's or a user.
 _WITHOUT_LOGIN: Final = re.compile(rf"(?:[^:@]*@)?{_HOST}(?:,{_HOST})*")
+_OF_THIS_HOST: Final = "file://"
+_OF_SECRETS: Final = re.compile(
+    "pass|pwd|secret|token|key|credential|signature|^sig$", re.IGNORECASE
+)
 _TRANSACTION: Final = re.compile(r"\d{1,20}\Z")
 _LOW_BITS: Final = 22
 _ESCAPES: Final = {
@@ -164,7 +170,7 @@ def _unreadable(text: str, position: int) -> UsageError:
     else:
         why = f"the character {rest[0]!r} at position {position} must be quoted"
     return UsageError(
-        f"Cannot read the name {without_login(text)!r}: {why}. Separate parts with dots; write a "
+        f"Cannot read the name {shown_location(text)!r}: {why}. Separate parts with dots; write a "
         "part with other characters than letters, digits and _ in backticks."
     )
 
@@ -221,14 +227,14 @@ class LakeName:
         `hive:URI` is a tree of Hive directories, a `HiveName`.
 
         Raises:
-            UsageError: fewer than three parts, no URI, or a URI with a login.
+            UsageError: fewer than three parts, no URI, or a URI with a secret.
         """
         if text.startswith(_HIVE):
             return HiveName.at(text.removeprefix(_HIVE))
         parts = split_identifiers(text)
         if len(parts) < _LEAST_LAKE_PARTS:
             message = (
-                f"Cannot read the destination {without_login(text)!r}: it has "
+                f"Cannot read the destination {shown_location(text)!r}: it has "
                 f"{counted(len(parts), 'part')}. Write catalog.namespace.table, for example "
                 "lake.analytics.events."
             )
@@ -245,8 +251,31 @@ class LakeName:
         return ".".join(_shown(p) for p in (self.catalog, *self.namespace, self.name))
 
 
-def without_login(location: str) -> str:
-    """Return a location, or a tree's name, without a password before its host; else unchanged.
+def names_secret(name: str) -> bool:
+    """Whether the name of an option or setting is that of a secret or of a signature."""
+    return _OF_SECRETS.search(name) is not None
+
+
+def secret_in(location: str) -> str:
+    """Return what secret a location, or a tree's name, has in it; '' for none.
+
+    It is a login before the host, or one of the options after the path, such as the signature of a
+    shared access signature. A path on this host has neither.
+    """
+    if _without_login(location) != location:
+        return "a login before the host or bucket"
+    if _without_signature(location) != location:
+        return "a secret in the options after its path"
+    return ""
+
+
+def shown_location(location: str) -> str:
+    """Return a location, or a tree's name, without its secrets (`secret_in`); else unchanged."""
+    return _without_signature(_without_login(location))
+
+
+def _without_login(location: str) -> str:
+    """Return a location without a password before its host.
 
     Only the part before the path is read, so that a path may contain `:` and `@`. A password may
     contain `/`; then the text before it is no host with a port.
@@ -258,6 +287,21 @@ def without_login(location: str) -> str:
     user = re.split("[:@]", rest, maxsplit=1)[0]
     _, at, host = rest.rpartition("@")
     return f"{found['begin']}{user}{at}{host if at else ''}"
+
+
+def _without_signature(location: str) -> str:
+    """Return a location without its options if one of them has a secret.
+
+    The others are left out, too: they have no use without it, and belong to what is signed.
+    """
+    found = _LOCATION.match(location)
+    if found is None or found["begin"].lower().endswith(_OF_THIS_HOST):
+        return location
+    place, *options = re.split("[?#&;]", location)
+    names = (one.partition("=") for one in options)
+    if any(equals and names_secret(name) for name, equals, _ in names):
+        return place
+    return location
 
 
 def check_new_table(name: LakeName) -> None:
@@ -294,14 +338,13 @@ class HiveName(LakeName):
         """Return the name of the tree at a URI or path.
 
         Raises:
-            UsageError: the URI is empty, or has a login.
+            UsageError: the URI is empty, or has a secret.
         """
-        shown = without_login(uri)
-        if shown != uri:
+        if secret := secret_in(uri):
             message = (
-                f"Cannot use the tree {_HIVE}{shown}: it has a login before the host or bucket, "
-                "which messages, the ledger and lists of processes would show. Leave it out, and "
-                "give the keys of the store in its environment variables."
+                f"Cannot use the tree {_HIVE}{shown_location(uri)}: it has {secret}, which "
+                "messages, the ledger and lists of processes would show. Leave it out, and give "
+                "the keys of the store in its environment variables."
             )
             raise UsageError(message)
         root = uri.rstrip("/")

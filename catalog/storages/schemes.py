@@ -24,7 +24,7 @@ from catalog.storages.hdfs.store import HdfsStorage
 from catalog.storages.local import LocalStorage
 from catalog.storages.s3.access import S3Access
 from tableformat.errors import InternalError, UnsupportedError, UsageError
-from tableformat.names import without_login
+from tableformat.names import secret_in, shown_location
 from tableformat.storage import Storage
 
 __all__ = [
@@ -105,14 +105,12 @@ def _kind(location: str) -> type[S3Access | GsAccess | AbfsAccess | HdfsAccess]:
 
     Raises:
         UnsupportedError: its scheme is not supported.
-        UsageError: it has a login, which messages about its files would show.
+        UsageError: it has a secret, which messages about its files would show.
     """
-    shown = without_login(location)
-    if shown != location:
+    if secret := secret_in(location):
         message = (
-            f"Cannot use {shown}: it has a login before the host or bucket, which messages would "
-            "show. Leave it out, and give the keys of the store in the configuration of the "
-            "catalog."
+            f"Cannot use {shown_location(location)}: it has {secret}, which messages would show. "
+            "Leave it out, and give the keys of the store in the configuration of the catalog."
         )
         raise UsageError(message)
     scheme = _scheme(location)

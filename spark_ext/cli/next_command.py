@@ -26,11 +26,11 @@ from spark_ext.cli.output import JsonOutput, Output, TextOutput, quoted
 from spark_ext.cli.sections import Invocation
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
-from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statements import Alter, Fetch, KillQuery
+from spark_ext.sql.statement_reader import DottedName, shown_statement
+from spark_ext.sql.statements import KillQuery
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED, REFUSED, USAGE
-from tableformat.names import HiveName, LakeName, without_login
+from tableformat.names import HiveName, LakeName
 
 __all__ = [
     "command_of",
@@ -257,10 +257,7 @@ class _Line:
         A statement is not changed, because every text in it may mean something.
         """
         if self.command == ("alter",):
-            read = parse_statement(self.operand)
-            commands = read.commands if isinstance(read, Alter) else ()
-            paths = [one.path for one in commands if isinstance(one, Fetch)]
-            return all(without_login(path) == path for path in paths)
+            return shown_statement(self.operand) == self.operand
         if self.command == ("spark",):
             given = [piece[0] for piece in self.pieces if len(piece) == 1]
             return not any(holds_secret(one) or without_secret(one) != one for one in given)

@@ -18,7 +18,7 @@ from catalog.network import DEFAULT_TIME_OUTS, holds_secret, shown_address, with
 from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
 from spark_ext.cli.sections import CONFIGURATION
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
-from tableformat.names import without_login
+from tableformat.names import shown_location
 from tableformat.quantities import parse_size
 
 __all__ = [
@@ -75,8 +75,8 @@ class Location(Address):
     """A location of files, a tree of Hive directories or the name of a lake table."""
 
     def shown(self, text: str) -> str:
-        """Return a value without the login of its store; its path is kept as it is."""
-        return without_login(text)
+        """Return a value without the login or signature of its store; its path is kept as it is."""
+        return shown_location(text)
 
 
 class Setting(Address):

@@ -58,8 +58,9 @@ from tableformat.names import (
     TableName,
     quote_identifier,
     quote_string,
+    secret_in,
+    shown_location,
     split_identifiers,
-    without_login,
 )
 from tableformat.operations.copy_from import CopyFromView, Fetch, OtherKey, files_in
 from tableformat.operations.run import Running
@@ -240,18 +241,17 @@ def fetching(
         The statement, and `running` with a function that copies or writes its files.
 
     Raises:
-        UsageError: the path is neither the name of a lake table nor a location, or has a login.
+        UsageError: the path is neither the name of a lake table nor a location, or has a secret.
         NotFoundError: there is no such table (code 60), location (257) or part (234).
         RefusedError: the rows of the origin cannot be rows of the table.
         TableFormatError: a catalog, a storage or the ledger failed.
     """
-    shown = without_login(path)
-    what = f"Cannot run FETCH {which} FROM {quote_string(shown)} on {to.name}"
-    if shown != path:
+    what = f"Cannot run FETCH {which} FROM {quote_string(shown_location(path))} on {to.name}"
+    if secret := secret_in(path):
         message = (
-            f"{what}: the location has a login before the host or bucket, which messages, the "
-            "ledger and lists of processes would show. Leave it out, and give the keys of the "
-            "store in the configuration of the catalog."
+            f"{what}: the location has {secret}, which messages, the ledger and lists of "
+            "processes would show. Leave it out, and give the keys of the store in the "
+            "configuration of the catalog."
         )
         raise UsageError(message, code=BAD_ARGUMENTS)
     key_of = partial(key_of_unowned, what, which.partition_id, running, to)

@@ -50,7 +50,7 @@ from spark_ext.sql.statement_exports import (
     requested_exports,
     run_by_clickhouse,
 )
-from spark_ext.sql.statement_reader import DottedName
+from spark_ext.sql.statement_reader import DottedName, shown_statement
 from spark_ext.sql.statement_settings import read_operation_settings, read_statement_settings
 from spark_ext.sql.statements import (
     TYPED,
@@ -80,8 +80,9 @@ def _execute(call: Call) -> Rows:
     statement = parse_statement(text)
     if statement is None:
         message = (
-            f"Cannot read the statement {text[:60]!r}: it is not about partitions of ClickHouse's "
-            "or of the lake. docs/reference/statements.md lists the statements."
+            f"Cannot read the statement {shown_statement(text)[:60]!r}: it is not about "
+            "partitions of ClickHouse's or of the lake. docs/reference/statements.md lists the "
+            "statements."
         )
         raise syntax_error_of(text) or UsageError(message, code=SYNTAX_ERROR)
     names = names_of(call.spark, call.conf, current=call.current)

@@ -11,12 +11,13 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from catalog.network import without_secret
 from tableformat.clickhouse_codes import SYNTAX_ERROR
 from tableformat.errors import UnsupportedError, UsageError
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
-from tableformat.names import quote_identifier
+from tableformat.names import names_secret, quote_identifier, shown_location
 
-__all__ = ["DottedName", "StatementReader", "name_stop", "shown"]
+__all__ = ["DottedName", "StatementReader", "name_stop", "shown", "shown_statement"]
 
 _SHOWN: Final = 100
 _BEFORE: Final = 60
@@ -30,6 +31,21 @@ _KEYWORD: Final = re.compile(r"\b[A-Z]{3,}\b")
 _UNREAD: Final = ("SELECT",)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 
+# Parts of a statement of any form, also one that cannot be read, which may have a secret. None
+# begins inside of a word, so that a long text is searched once.
+_MAY_BE_SECRET: Final = re.compile(
+    r"""(?P<quoted>(?<=')(?:hive:)?[a-z][a-z0-9+.-]*://[^']*)"""
+    r"""|(?P<address>(?<![a-z0-9+.-])(?:hive:)?[a-z][a-z0-9+.-]*://[^\s'"`]*)"""
+    r"""|(?P<call>\b(?:s3|gcs|oss|cosn|azureBlobStorage|hdfs|url|iceberg|deltaLake|remote|mysql"""
+    r"""|postgresql)\w*\s*\()(?P<arguments>[^()]*)"""
+    r"""|(?<![\w.-])(?P<name>[\w.-]+)(?P<equals>\s*=\s*)(?P<value>'(?:[^'\\]|\\.)*'?|[^\s,;()'"=]+)""",
+    re.DOTALL | re.IGNORECASE,
+)
+_OF_WEB: Final = ("http://", "https://")
+_HIDDEN: Final = "'…'"
+_QUOTES: Final = 2
+"""The quotes of one text."""
+_SETTINGS: Final = re.compile(r"\bSETTINGS\b", re.IGNORECASE)
 _PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -45,6 +61,48 @@ class DottedName:
     def __str__(self) -> str:
         """Return the name as SQL."""
         return ".".join(p if _PLAIN.match(p) else quote_identifier(p) for p in self.parts)
+
+
+def shown_statement(text: str) -> str:
+    """Return a statement, or a part of one, as messages show it: without secrets.
+
+    It works for texts that cannot be read. Addresses lose their logins and signatures, and settings
+    whose names are those of secrets their values.
+    """
+    return _masked(text)[0]
+
+
+def _masked(text: str) -> tuple[str, tuple[tuple[int, int], ...]]:
+    """Return a text without secrets, and where it is shorter: each end, and by how much."""
+    begun = _SETTINGS.search(text)
+    settings = len(text) if begun is None else begun.end()
+    pieces, shorter, at, position = list[str](), list[tuple[int, int]](), 0, 0
+    while found := _MAY_BE_SECRET.search(text, position):
+        new = _without_secrets(found, is_setting=found.start() >= settings)
+        if new is None:
+            # An address may be inside.
+            position = found.start("value" if found["name"] else "arguments")
+            continue
+        position = found.end()
+        if new != found[0]:
+            pieces += (text[at : found.start()], new)
+            shorter.append((position, len(found[0]) - len(new)))
+            at = position
+    return "".join((*pieces, text[at:])), tuple(shorter)
+
+
+def _without_secrets(found: re.Match[str], *, is_setting: bool) -> str | None:
+    """Return a part of a statement without its secrets; None if it is no such part as a whole."""
+    if found["call"] is not None:
+        # Arguments of a table function have no names, and keys follow the address.
+        has_keys = found["arguments"].count("'") > _QUOTES
+        return f"{found['call']}…" if has_keys else None
+    if found["name"] is not None:
+        is_secret = is_setting and names_secret(found["name"])
+        return f"{found['name']}{found['equals']}{_HIDDEN}" if is_secret else None
+    address = found["quoted"] or found["address"]
+    is_of_web = address.lower().startswith(_OF_WEB)
+    return without_secret(address) if is_of_web else shown_location(address)
 
 
 def name_stop(text: str, token: Token) -> int | None:
@@ -181,9 +239,10 @@ class StatementReader(TokenReader):
         """
         begin = self.text.rfind("\n", 0, token.start) + 1
         end = self.text.find("\n", token.start)
-        line = self.text[begin : len(self.text) if end == -1 else end]
         column = token.start - begin
         where = f"line {self.text.count(chr(10), 0, begin) + 1}, column {column + 1}"
+        line, shorter = _masked(self.text[begin : len(self.text) if end == -1 else end])
+        column = max(0, column - sum(by for stop, by in shorter if begin + stop <= token.start))
         first = max(0, column - _BEFORE) if len(line) > _SHOWN else 0
         seen = _CONTROL.sub(" ", line[first : first + _SHOWN])
         head, tail = "…" if first else "", "…" if len(line) > first + _SHOWN else ""
@@ -220,7 +279,7 @@ def _meant(found: Token, wanted: str) -> str:
 
 def shown(token: Token) -> str:
     """Return a token for a message, in quotes and shortened."""
-    text = _shortened(token.text)
+    text = _shortened(shown_statement(token.text))
     return text if token.kind in _IN_QUOTES and text.isprintable() else repr(text)
 
 

@@ -19,8 +19,8 @@ from tableformat.names import (
     TransactionId,
     check_new_table,
     new_transaction_id,
+    shown_location,
     split_identifiers,
-    without_login,
 )
 
 _PART = st.text(min_size=1, max_size=12)
@@ -200,23 +200,37 @@ HIDDEN = "pa55-w0rd-of-mine"
         ("hdfs://[::1]:8020/a@b", None),
         ("file:///a:b@c", None),
         ("/a:b@c", None),
+        (
+            f"abfss://c@a.dfs.core.windows.net/x?sv=1&sig={HIDDEN}",
+            "abfss://c@a.dfs.core.windows.net/x",
+        ),
+        (f"hive:s3://b/x?X-Amz-Signature={HIDDEN}", "hive:s3://b/x"),
+        (f"s3://k:{HIDDEN}@b/x?token={HIDDEN}#y", "s3://k@b/x"),
+        (f"gs://b/x#sig={HIDDEN}", "gs://b/x"),
+        ("s3://b/x?design=1", None),
+        ("file:///x?key=1", None),
+        ("/x?key=1", None),
         ("lake.n.`s3://a:b@c`", None),
         ("parts:/a:b@c?ddl=s3://x:y@z", None),
     ],
 )
 def test_a_location_is_shown_without_its_login(location: str, shown: str | None) -> None:
     """Harm prevented: a secret in a message, or the path of another directory."""
-    assert without_login(location) == (shown or location)
+    assert shown_location(location) == (shown or location)
 
 
 @given(st.text(max_size=20), st.text(st.characters(exclude_characters="@"), max_size=20))
 def test_no_password_of_a_location_is_shown(before: str, after: str) -> None:
-    assert HIDDEN not in without_login(f"s3://k:{before.strip('0123456789')}{HIDDEN}@b/{after}")
+    assert HIDDEN not in shown_location(f"s3://k:{before.strip('0123456789')}{HIDDEN}@b/{after}")
 
 
 def test_the_name_of_a_tree_has_no_login() -> None:
     """A login in it would be in the ledger and in every message about the tree."""
-    for refused in (f"s3://k:{HIDDEN}@bucket/x", f"file://u:{HIDDEN}@h/x"):
-        with pytest.raises(UsageError, match="it has a login") as error:
+    for refused, why in (
+        (f"s3://k:{HIDDEN}@bucket/x", "a login"),
+        (f"file://u:{HIDDEN}@h/x", "a login"),
+        (f"abfss://c@a.dfs.core.windows.net/x?sig={HIDDEN}", "a secret in the options"),
+    ):
+        with pytest.raises(UsageError, match=f"it has {why}") as error:
             LakeName.parse(f"hive:{refused}")
         assert HIDDEN not in str(error.value)

@@ -67,7 +67,7 @@ from spark_ext.sql.statement_exports import (
     requested_exports,
     run_by_clickhouse,
 )
-from spark_ext.sql.statement_reader import DottedName
+from spark_ext.sql.statement_reader import DottedName, shown_statement
 from spark_ext.sql.statement_settings import (
     SESSION,
     StatementSettings,
@@ -128,8 +128,9 @@ def alter(  # noqa: PLR0913, PLR0917  one parameter per option
     read = parse_statement(statement)
     if read is None:
         message = (
-            f"Cannot read the statement {statement[:60]!r}: it is not about partitions of "
-            "ClickHouse's or of the lake. `mergeberg --help` lists the statements as commands."
+            f"Cannot read the statement {shown_statement(statement)[:60]!r}: it is not about "
+            "partitions of ClickHouse's or of the lake. `mergeberg --help` lists the statements as "
+            "commands."
         )
         raise syntax_error_of(statement) or UsageError(message, code=SYNTAX_ERROR)
     if fast:

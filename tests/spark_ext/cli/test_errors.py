@@ -101,6 +101,9 @@ UNCHANGED: dict[str, tuple[str, ...]] = {
     "a source with an unknown option": export("--all", "--source", "chdb:x?y=z"),
     "a ledger without a file": export("--all", "--ledger", "sqlite:"),
     "a tree with a login in its address": export("--all", to="hive:s3://key:pw@bucket/x"),
+    "a tree with a signature in its address": export(
+        "--all", to="hive:abfss://c@a.dfs.core.windows.net/x?sv=2024-11-04&sig=s1gned"
+    ),
     "a ledger of another kind": export("--all", "--ledger", "redis://host"),
     "an address of Keeper with a password in it": export("--all", "--ledger", "keeper://u:p@h/x"),
     "an address of Keeper with an unknown option": export("--all", "--ledger", "keeper://h/x?y=z"),
