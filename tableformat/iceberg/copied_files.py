@@ -48,6 +48,7 @@ __all__ = [
     "originals",
     "reads_names_alike",
     "receipts_for_other_table",
+    "refuse_other_form",
     "rewritten_receipts",
     "with_ids_of",
 ]
@@ -149,15 +150,28 @@ def originals(state: LakeTableState, paths: Collection[str]) -> Originals:
         message = f"{missing[0]} is to be copied and is not there; this is a bug, please report it."
         raise InternalError(message)
     for path, file in entries.items():
-        if form := other_form(file):
-            message = (
-                f"Cannot copy {path}: it is {form}, and only plain Parquet files are copied. "
-                "Rewrite it as Parquet with the engine that wrote it, as Spark's "
-                "rewrite_data_files with rewrite-all once the table's property "
-                "'write.format.default' is 'parquet', and run it again. Nothing was changed."
-            )
-            raise UnsupportedError(message, code=NOT_IMPLEMENTED)
+        refuse_other_form(path, other_form(file))
     return Originals(table, entries)
+
+
+def refuse_other_form(path: str, form: str) -> None:
+    """Refuse to copy a file that is not a plain Parquet file.
+
+    Args:
+        path: of the file.
+        form: what it is, as `values.other_form` returns it; '' if it is a plain Parquet file.
+
+    Raises:
+        UnsupportedError: it is not one (code 48).
+    """
+    if form:
+        message = (
+            f"Cannot copy {path}: it is {form}, and only plain Parquet files are copied. "
+            "Rewrite it as Parquet with the engine that wrote it, as Spark's "
+            "rewrite_data_files with rewrite-all once the table's property "
+            "'write.format.default' is 'parquet', and run it again. Nothing was changed."
+        )
+        raise UnsupportedError(message, code=NOT_IMPLEMENTED)
 
 
 def copied_receipts(

@@ -30,6 +30,7 @@ from tableformat.committer import (
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.commit import Ports
 from tableformat.export.outcome import Outcome, Status
+from tableformat.iceberg.copied_files import refuse_other_form
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.iceberg.snapshot import refuse_lost_columns, refuse_tag, table_of
 from tableformat.ledger import Held, Key, Owner, Record, Rewritten, Row, StatementKind
@@ -618,6 +619,9 @@ def planned_on(statement: Statement, there: PartitionFiles, state: LakeTableStat
         refuse_tag(table_of(state), DETACHED_BRANCH)
     moved = (file for one in plan.changes for file in (*one.leaves, *one.returns))
     refuse_lost_columns(table_of(state), (file.spec_id for file in moved))
+    # The copier refuses them, too; here the dry run does, and a run before it claims anything.
+    for file in (file for one in plan.changes for file in one.copies):
+        refuse_other_form(file.path, file.other_form)
     return plan
 
 

@@ -326,3 +326,19 @@ def test_a_copy_has_the_sort_order_of_its_own_table(
         alter(session, f"ALTER TABLE lake.n.{a} DROP {FOREIGN}")
 
     assert found == [None, of_b, None]
+
+
+@pytest.mark.parametrize("form", ["ORC", "encrypted"])
+def test_a_dry_run_refuses_files_that_are_not_copied(
+    places: Places, two: tuple[str, str], form: str
+) -> None:
+    """Harm prevented: the dry run promises a copy that the run refuses."""
+    a, b = two
+    add_other_form(places, a, form)
+    where = ("--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse))
+
+    for statement in STATEMENTS.values():
+        words = ("alter", statement.format(a=a, b=b), *where)
+        planned, run = places.run(*words, "--dry-run"), places.run(*words)
+        assert (planned[0], f"it is an {form} file" in planned[2]) == (3, True), planned
+        assert planned == run
