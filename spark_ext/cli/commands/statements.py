@@ -470,8 +470,9 @@ class StatementRun:
 
     def _write_outcomes(self, errors: Sequence[TableFormatError], *, dry_run: bool = False) -> None:
         """Write the outcomes as rows, if the statement has FORMAT or INTO OUTFILE."""
-        rows = exported_rows(tuple(self.outcomes), dry_run=dry_run)
-        self._write_result(rows, errors, dry_run=dry_run)
+        if self._is_formatted():
+            rows = exported_rows(tuple(self.outcomes), dry_run=dry_run)
+            self._write_result(rows, errors, dry_run=dry_run)
 
     def _write_result(
         self,
