@@ -2,10 +2,9 @@
 
 - The clauses come from `engine_full`, because `sorting_key` hides DESC and shows columns that a
   clone must not have.
-- `node_of` reads the Keeper node that identifies a replicated table
-  (`table.KeeperNode`). Of the nodes that ClickHouse creates with the path it takes the parent of
-  the replicas: every version from 18.16 on has it, no later change of the table touches it, and
-  it has few siblings.
+- `node_of` reads the Keeper node that identifies a replicated table (`table.KeeperNode`). Of the
+  nodes that ClickHouse creates with the path it takes the parent of the replicas: every version
+  from 18.16 on has it, no later change of the table touches it, and it has few siblings.
 - `written_table` resolves a materialized view to its target: the table after TO, else
   `.inner_id.UUID` of a view with a UUID, else `.inner.NAME`.
 - `object_table` reads location and partitioning of a table over objects. It never shows the
@@ -68,8 +67,13 @@ from tableformat.mergetree.table import (
     Projection,
     SkipIndex,
 )
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import AggregateFunction, DataType, rebuild
+from tableformat.mergetree.types import (
+    AggregateFunction,
+    DataType,
+    parse_type,
+    rebuild,
+    render_type,
+)
 from tableformat.names import (
     PartitionId,
     TableName,
@@ -477,8 +481,7 @@ def _with_value(connection: Connection, of: DataType) -> DataType:
     try:
         found = one_text(connection, f"SELECT toTypeName(finalizeAggregation({empty}))")
     except ClickHouseError:
-        # Not every version can create an empty state of every function; such states are not
-        # finalized.
+        # Not every version can create an empty state of every function.
         return of
     return AggregateFunction(of.arguments, parse_type(found))
 
@@ -685,9 +688,7 @@ def _look(connection: Connection, name: TableName, columns: tuple[str, ...]) -> 
     counts = connection.rows(
         f"SELECT name, countIf(column IN ({stored or quote_string('')})) {held} GROUP BY name"
     )
-    has: dict[str, set[str]] = {
-        text(row[0]): set() for row in counts if whole(row[1]) < len(columns)
-    }
+    has = {text(row[0]): set[str]() for row in counts if whole(row[1]) < len(columns)}
     lacking = sorted(has)
     for begin in range(0, len(lacking), _NAMED):
         names = ", ".join(quote_string(one) for one in lacking[begin : begin + _NAMED])

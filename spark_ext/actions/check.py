@@ -32,7 +32,7 @@ from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.ledger import Ledger
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
-from tableformat.mergetree.type_text import type_matcher
+from tableformat.mergetree.types import type_matcher
 from tableformat.messages import convert
 from tableformat.names import LakeName, TableName, check_new_table, option_name
 from tableformat.quantities import human_bytes

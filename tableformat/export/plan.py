@@ -58,8 +58,7 @@ from tableformat.mergetree.expression import ColumnName, Expression
 from tableformat.mergetree.expression_text import parse_partition_key, render_expression
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import render_type
-from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString
+from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString, render_type
 from tableformat.mergetree.wire_types import qualified
 from tableformat.messages import Option
 from tableformat.names import HiveName, LakeName, PartitionId, PartName, quote_identifier

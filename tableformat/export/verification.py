@@ -37,7 +37,7 @@ from tableformat.iceberg.schema_evolution import has_moved_names, named_as
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import DetachedPart, Landed, Record, Row, Stale
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.messages import Command
 from tableformat.quantities import counted
 from tableformat.source import FrozenPartition

@@ -56,8 +56,7 @@ from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_con
 from tableformat.mergetree.conversions import DEFAULT_WORD, parse_conversion
 from tableformat.mergetree.expression_text import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import render_type, type_matcher
-from tableformat.mergetree.types import DataType, contains
+from tableformat.mergetree.types import DataType, contains, render_type, type_matcher
 from tableformat.messages import Option, convert
 from tableformat.names import option_name, quote_identifier
 

@@ -93,8 +93,14 @@ from tableformat.mergetree.expression_text import (
     render_expression,
 )
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.types import DataType, DateTime64, Decimal, FixedString, Simple
+from tableformat.mergetree.types import (
+    DataType,
+    DateTime64,
+    Decimal,
+    FixedString,
+    Simple,
+    parse_type,
+)
 from tableformat.mergetree.wire_types import find_value
 from tableformat.messages import Option, convert
 from tableformat.names import option_name

@@ -45,7 +45,7 @@ from tableformat.mergetree.engine_text import stored_engine
 from tableformat.mergetree.expression import Call, ColumnName
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.names import LakeName, TableName
 
 __all__ = [

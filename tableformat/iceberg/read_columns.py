@@ -43,7 +43,6 @@ from tableformat.committer import FileInMain
 from tableformat.errors import InternalError, RefusedError
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, file_schema, relabelled
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -54,6 +53,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
     Tuple,
+    render_type,
 )
 
 __all__ = [

@@ -49,7 +49,6 @@ from tableformat.mergetree.conversions import (
     parse_conversion,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -65,6 +64,7 @@ from tableformat.mergetree.types import (
     Simple,
     SimpleAggregateFunction,
     Tuple,
+    render_type,
 )
 from tableformat.mergetree.wire_types import (
     alternatives_of,

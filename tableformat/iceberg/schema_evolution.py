@@ -45,7 +45,6 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.compatibility import key_columns
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -56,6 +55,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
     Tuple,
+    render_type,
 )
 
 __all__ = [

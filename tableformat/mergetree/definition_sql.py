@@ -22,8 +22,7 @@ from tableformat.mergetree.expression_text import (
 from tableformat.mergetree.row_functions import refuse_outside
 from tableformat.mergetree.sql_tokens import Token, TokenKind, scan
 from tableformat.mergetree.table import Column, Engine
-from tableformat.mergetree.type_text import render_type
-from tableformat.mergetree.types import DataType, DateTime, DateTime64, contains
+from tableformat.mergetree.types import DataType, DateTime, DateTime64, contains, render_type
 
 __all__ = ["evaluated_columns", "evaluated_engine", "evaluated_key", "evaluated_zone"]
 

@@ -17,7 +17,6 @@ from typing import Final
 from tableformat.digest import Bound, ColumnDigest, Digest
 from tableformat.errors import InternalError
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -28,6 +27,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
     Tuple,
+    render_type,
 )
 from tableformat.mergetree.wire_types import qualified, wire_expression, wire_type
 

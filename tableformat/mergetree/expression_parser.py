@@ -16,7 +16,7 @@ from typing import Final, Self
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
-from tableformat.mergetree.type_text import read_type, render_type
+from tableformat.mergetree.types import read_type, render_type
 
 __all__ = ["ExpressionParser"]
 

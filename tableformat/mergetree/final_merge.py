@@ -37,7 +37,6 @@ from tableformat.mergetree.expression_text import (
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
 from tableformat.mergetree.table_settings import is_on
-from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -54,6 +53,7 @@ from tableformat.mergetree.types import (
     SimpleAggregateFunction,
     Time64,
     Tuple,
+    parse_type,
 )
 from tableformat.mergetree.wire_types import qualified
 from tableformat.names import SOURCE_ALIAS, quote_identifier

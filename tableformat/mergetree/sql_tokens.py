@@ -7,7 +7,7 @@ keeps its backslash character; a doubled quote is one quote. Strings may also be
 `--`, `//`, `# ` or `#!`; comments between `/*` and `*/` nest.
 
 `TokenReader` walks over the tokens, limits the nesting depth, and makes the error message with
-its position. The parsers decide the meaning of tokens: `tableformat/mergetree/type_text.py`,
+its position. The parsers decide the meaning of tokens: `tableformat/mergetree/types.py`,
 `tableformat/mergetree/expression_parser.py`, `tableformat/mergetree/engine_text.py` and the
 grammar of statements.
 """

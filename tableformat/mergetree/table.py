@@ -84,7 +84,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class SkipIndex:
-    """A data skipping index: `type_text` is the type with its arguments, `set(100)`."""
+    """A data skipping index: `types` is the type with its arguments, `set(100)`."""
 
     name: str
     expression: str

@@ -35,7 +35,6 @@ from tableformat.mergetree.conversions import (
     WireValue,
     parse_conversion,
 )
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -58,6 +57,7 @@ from tableformat.mergetree.types import (
     Tuple,
     Variant,
     rebuild,
+    render_type,
 )
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 

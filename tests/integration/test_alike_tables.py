@@ -14,7 +14,7 @@ from catalog.clickhouse.table_description import describe
 from tableformat.errors import SourceError
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.messages import plain
 from tableformat.names import TableName
 from tests.support.fakes import TABLE

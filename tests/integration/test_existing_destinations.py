@@ -27,7 +27,7 @@ from pyiceberg.types import ListType, LongType, NestedField, StringType, StructT
 
 from tableformat.errors import RefusedError
 from tableformat.iceberg.schema import map_columns
-from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import render_type
 from tableformat.names import TableName
 from tests.strategies.existing import mutated_schemas
 from tests.strategies.mapping import Sample, samples

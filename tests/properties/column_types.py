@@ -7,7 +7,6 @@ from typing import Final
 
 from hypothesis import strategies as st
 
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     SIMPLE_TYPES,
     AggregateFunction,
@@ -30,6 +29,7 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
     Variant,
+    render_type,
 )
 from tests.properties.promised_columns import inner_types, words_of
 from tests.properties.row_binary import SHAPES

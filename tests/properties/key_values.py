@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from decimal import Decimal as Number
 from typing import Any
 
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     DataType,
     DateTime,
@@ -21,6 +20,7 @@ from tableformat.mergetree.types import (
     LowCardinality,
     Nullable,
     Simple,
+    render_type,
 )
 
 __all__ = ["ZONES", "KeyColumn", "key_columns"]

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from tableformat.mergetree import conversions as limits
 from tableformat.mergetree.conversions import Limit
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -35,6 +34,7 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
     Variant,
+    render_type,
 )
 from tests.properties.promised_values import find_kept, json_of, json_text
 from tests.properties.row_binary import GEOMETRY, SHAPES, RowReader

@@ -21,7 +21,6 @@ from __future__ import annotations
 import struct
 from typing import Any, Final
 
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -43,6 +42,7 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
     Variant,
+    render_type,
 )
 
 __all__ = ["DYNAMIC_CODES", "GEOMETRY", "POINT", "SHAPES", "RowReader", "encode", "integer_size"]

@@ -25,8 +25,7 @@ from tableformat.export.verification import Verdict
 from tableformat.mergetree.conversions import Limit
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.table import Engine
-from tableformat.mergetree.type_text import render_type
-from tableformat.mergetree.types import DataType
+from tableformat.mergetree.types import DataType, render_type
 from tableformat.names import TableName, quote_identifier, quote_string
 from tableformat.quantities import counted
 from tests.properties.column_types import family_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tableformat.iceberg import key_functions as partition_matrix
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.properties.key_values import KeyColumn
 from tests.properties.partition_sweep import Sweep
 from tests.support.embedded_clickhouse import EmbeddedClickHouse

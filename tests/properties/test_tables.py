@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from tableformat.mergetree import wire_types
 from tableformat.mergetree.conversions import Faithfulness, TypeConversions, WireValue
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import DataType, Simple
+from tableformat.mergetree.types import DataType, Simple, parse_type, render_type
 from tableformat.mergetree.wire_types import conversions_of
 from tests.properties.column_types import (
     CONVERSIONS,

@@ -13,7 +13,7 @@ from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.sort_order import SortedField, sort_prefix
 from tableformat.mergetree.expression_text import parse_expression
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.properties.key_texts import spellings
 from tests.repository.source_files import ROOT
 from tests.strategies.mapping import column_of, table_of

@@ -28,7 +28,7 @@ from tableformat.committer import FileInMain
 from tableformat.errors import RefusedError, SourceError, StoppedError, TableFormatError
 from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.support.local_spark import SPARK_MARKS, local_spark
 from tests.support.troubled_tasks import AsIs, DiesOnce, NeverEnds, Refuses
 

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     DataType,
     DateTime64,
@@ -18,6 +17,7 @@ from tableformat.mergetree.types import (
     LowCardinality,
     Nullable,
     Simple,
+    render_type,
 )
 from tests.strategies.mapping import Sample, leaf_value, nested_types, type_samples
 

@@ -14,7 +14,6 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -30,6 +29,7 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
     Variant,
+    render_type,
 )
 from tableformat.names import TableName, quote_string
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import DataType, DateTime, Simple
+from tableformat.mergetree.types import DataType, DateTime, Simple, parse_type, render_type
 from tableformat.names import quote_identifier, quote_string
 from tests.properties.column_types import column_types, has_plain_json
 from tests.properties.promised_columns import Promise, inner_types, words_of

@@ -7,7 +7,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -16,6 +15,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
     Tuple,
+    parse_type,
 )
 
 __all__ = ["column_checksum", "row_checksum", "siphash"]

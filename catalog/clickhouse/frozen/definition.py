@@ -47,7 +47,6 @@ from tableformat.mergetree.expression_text import parse_sorting_key, qualify
 from tableformat.mergetree.readability import PART_OFFSET, has_column
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.mergetree.table import Engine, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     DataType,
     DateTime,
@@ -55,6 +54,7 @@ from tableformat.mergetree.types import (
     Enum,
     LowCardinality,
     Nullable,
+    parse_type,
     rebuild,
 )
 from tableformat.names import SOURCE_ALIAS, PartitionId, TableName, quote_string

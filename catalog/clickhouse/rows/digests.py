@@ -43,7 +43,7 @@ from tableformat.mergetree.digest_sql import (
     read_digest,
     rows_sql,
 )
-from tableformat.mergetree.type_text import render_type
+from tableformat.mergetree.types import render_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import (
     SOURCE_ALIAS,

@@ -35,7 +35,6 @@ from tableformat.mergetree.digest_sql import (
     source_columns,
 )
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import render_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -51,6 +50,7 @@ from tableformat.mergetree.types import (
     Tuple,
     Unknown,
     Variant,
+    render_type,
 )
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string

@@ -73,7 +73,6 @@ from tableformat.mergetree.partition_literal import (
     render_partition_literal,
 )
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import (
     DataType,
     DateTime,
@@ -83,6 +82,8 @@ from tableformat.mergetree.types import (
     Simple,
     SimpleAggregateFunction,
     Tuple,
+    parse_type,
+    render_type,
 )
 from tableformat.messages import Command, Option
 from tableformat.names import PartitionId, quote_identifier, quote_string

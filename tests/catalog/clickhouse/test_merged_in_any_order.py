@@ -22,7 +22,7 @@ from tableformat.mergetree.final_merge import (
     merged_columns,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.names import TableName, quote_identifier
 from tests.support.merged_engines import CASES, MOST, Case, drawn
 

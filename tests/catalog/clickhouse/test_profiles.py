@@ -13,7 +13,7 @@ import pytest
 
 from catalog.clickhouse.capabilities import READING_SETTINGS
 from tableformat.mergetree.digest_sql import digest_sql, source_columns
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.mergetree.wire_types import wire_expression
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tests.strategies.mapping import column_of

@@ -9,7 +9,6 @@ import pytest
 from catalog.clickhouse.connection import definitions, ttl_columns
 from tableformat.errors import NotFoundError, UnsupportedError
 from tableformat.mergetree.table import Engine, PartitionSummary, Projection, SkipIndex
-from tableformat.mergetree.type_text import parse_type
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -18,6 +17,7 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
     Tuple,
+    parse_type,
 )
 from tableformat.names import TableName
 from tests.support.clickhouse_source import Clickhouse, ids

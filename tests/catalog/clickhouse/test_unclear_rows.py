@@ -18,7 +18,7 @@ from tableformat.mergetree.final_merge import (
     refuse_merge,
 )
 from tableformat.mergetree.table import Column, MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.names import TableName
 
 _MERGE = RowMerge("OPTIMIZE TABLE FINAL", merges=True)

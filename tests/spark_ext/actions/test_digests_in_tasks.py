@@ -29,7 +29,7 @@ from tableformat.committer import FileInMain
 from tableformat.errors import DestinationError, SourceError, UnsupportedError
 from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.strategies.mapping import Sample, samples
 from tests.support.digested_files import ALLOWED, SAMPLE_ROWS, digested, in_main
 from tests.support.embedded_clickhouse import EmbeddedClickHouse

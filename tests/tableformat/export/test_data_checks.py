@@ -12,7 +12,7 @@ from tableformat.export.data_checks import data_checks
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.messages import plain
 from tests.strategies.conversions import converted_samples
 from tests.strategies.mapping import Sample, column_of, samples, table_of

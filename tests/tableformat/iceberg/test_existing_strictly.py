@@ -18,7 +18,7 @@ from tableformat.iceberg.existing_table import ExistingTable, check_existing
 from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.messages import plain
 from tests.strategies.mapping import table_of
 

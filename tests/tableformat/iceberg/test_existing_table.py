@@ -40,7 +40,7 @@ from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.schema_evolution import evolve
 from tableformat.iceberg.spec_fields import partition_spec
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.messages import plain
 from tests.strategies.existing import mutated_schemas
 from tests.strategies.mapping import Sample, column_of, samples, table_of

@@ -14,7 +14,7 @@ from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
 from tests.strategies.mapping import column_of, table_of

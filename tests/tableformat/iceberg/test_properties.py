@@ -30,8 +30,7 @@ from tableformat.mergetree.table import (
     Projection,
     SkipIndex,
 )
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import Simple
+from tableformat.mergetree.types import Simple, parse_type, render_type
 from tableformat.names import TableName
 from tests.strategies.mapping import column_of, table_of
 from tests.strategies.types import data_types, names, nasty_text

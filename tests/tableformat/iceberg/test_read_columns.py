@@ -12,7 +12,7 @@ from pyiceberg.types import ListType, LongType, MapType, NestedField, StringType
 from tableformat.iceberg.arrow_schema import file_schema
 from tableformat.iceberg.read_columns import has_composed_null, with_mapped_ids
 from tableformat.iceberg.schema_evolution import evolved_mapping
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 
 _STRUCT = pa.struct(
     [("a", pa.int32()), ("l", pa.list_(pa.int32())), ("more", pa.list_(pa.int32()))]

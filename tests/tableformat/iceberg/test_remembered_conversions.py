@@ -19,8 +19,7 @@ from tableformat.iceberg.schema import TypeMapping, map_columns, meanings
 from tableformat.iceberg.schema_evolution import evolve
 from tableformat.mergetree.conversions import parse_conversion
 from tableformat.mergetree.table import MergeTreeTable
-from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.types import DataType, DateTime64, Simple
+from tableformat.mergetree.types import DataType, DateTime64, Simple, parse_type
 from tableformat.messages import plain
 from tests.strategies.mapping import column_of, table_of
 from tests.strategies.types import data_types

@@ -10,8 +10,17 @@ from tableformat.errors import RefusedError
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.conversions import Faithfulness
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.types import Array, DateTime, Enum, Map, Nullable, Simple, Tuple, Unknown
+from tableformat.mergetree.types import (
+    Array,
+    DateTime,
+    Enum,
+    Map,
+    Nullable,
+    Simple,
+    Tuple,
+    Unknown,
+    parse_type,
+)
 from tests.strategies.mapping import Sample, column_of, samples, table_of
 
 

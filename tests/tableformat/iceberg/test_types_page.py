@@ -12,14 +12,15 @@ from pyiceberg.types import IcebergType, ListType, MapType, StructType
 from tableformat.errors import RefusedError
 from tableformat.iceberg.schema import conversions_in, map_columns
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type, type_matcher
 from tableformat.mergetree.types import (
     SIMPLE_TYPES,
     AggregateFunction,
     DataType,
     Decimal,
     Simple,
+    parse_type,
     rebuild,
+    type_matcher,
 )
 from tests.repository.source_files import ROOT
 from tests.strategies.mapping import table_of

@@ -24,7 +24,7 @@ from tableformat.iceberg.properties import RememberedSource
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.schema_evolution import as_wide_as
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.strategies.mapping import table_of
 
 _WIDE: dict[IcebergType, IcebergType] = {IntegerType(): LongType(), FloatType(): DoubleType()}

@@ -12,7 +12,7 @@ from tableformat.mergetree.definition_sql import (
     evaluated_zone,
 )
 from tableformat.mergetree.table import Column, Engine
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 
 
 def column(of: str = "String", kind: str = "", default: str = "") -> Column:

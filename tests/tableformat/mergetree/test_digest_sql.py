@@ -29,8 +29,7 @@ from tableformat.mergetree.digest_sql import (
     source_columns,
 )
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import Simple
+from tableformat.mergetree.types import Simple, parse_type, render_type
 from tableformat.names import quote_identifier
 from tests.strategies.mapping import samples
 from tests.support.digest_reference import column_checksum, row_checksum, siphash

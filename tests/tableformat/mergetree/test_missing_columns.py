@@ -16,7 +16,7 @@ from tableformat.mergetree.missing_columns import (
     external_reference,
 )
 from tableformat.mergetree.table import Column
-from tableformat.mergetree.type_text import parse_type
+from tableformat.mergetree.types import parse_type
 from tests.support.fakes import TABLE, part
 
 KNOWN = ("dictget", "getsetting", "hostname", "lower", "in", "plus", "getsubcolumn", "now")

@@ -13,8 +13,15 @@ from tableformat.mergetree.conversions import (
     WireValue,
     parse_conversion,
 )
-from tableformat.mergetree.type_text import parse_type, render_type
-from tableformat.mergetree.types import DataType, LowCardinality, Nullable, Simple, rebuild
+from tableformat.mergetree.types import (
+    DataType,
+    LowCardinality,
+    Nullable,
+    Simple,
+    parse_type,
+    rebuild,
+    render_type,
+)
 from tableformat.mergetree.wire_types import (
     alternatives_of,
     conversions_of,

@@ -6,8 +6,7 @@ import pytest
 
 from tableformat.errors import InternalError
 from tableformat.mergetree.table import Engine
-from tableformat.mergetree.type_text import parse_type
-from tableformat.mergetree.types import Simple, Unknown
+from tableformat.mergetree.types import Simple, Unknown, parse_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS, wire_expression
 from tableformat.names import quote_identifier
 from tableformat.parquet.columns import order_by, select_list

@@ -40,7 +40,7 @@ from tableformat.mergetree.digest_sql import (
     empty_digest,
     source_columns,
 )
-from tableformat.mergetree.type_text import parse_type, render_type
+from tableformat.mergetree.types import parse_type, render_type
 from tableformat.names import PartitionId, TableName
 from tests.strategies.mapping import Sample, column_of, samples
 from tests.support.digested_files import ALLOWED, SAMPLE_ROWS, digested, in_main

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UsageError
-from tableformat.mergetree.type_text import parse_type, render_type
 from tableformat.mergetree.types import (
     Array,
     DataType,
@@ -21,6 +20,8 @@ from tableformat.mergetree.types import (
     Time64,
     Tuple,
     Unknown,
+    parse_type,
+    render_type,
 )
 from tests.strategies.types import NASTY, data_types
 from tests.tableformat.mergetree.clickhouse_process import ClickHouse
