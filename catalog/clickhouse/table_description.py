@@ -55,7 +55,7 @@ from tableformat.clickhouse_codes import (
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.table import (
     Column,
     Engine,

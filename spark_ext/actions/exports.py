@@ -55,7 +55,7 @@ from tableformat.export.slices import receipts_below, stored_receipts, with_file
 from tableformat.history import MOST_EVENTS, Event
 from tableformat.ledger import ExportedPart, LastExport, Ledger, Row, Standing, State, last_export
 from tableformat.mergetree.expression import ColumnName
-from tableformat.mergetree.expression_text import parse_expression, parse_partition_key
+from tableformat.mergetree.expression_parser import parse_expression, parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable, Part, PartitionSummary
 from tableformat.messages import Command, Option
 from tableformat.names import HiveName, LakeName, PartitionId, TableName

@@ -64,8 +64,7 @@ from tableformat.iceberg.schema_evolution import as_wide_as
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.sort_order import file_order, same_order, sort_prefix
 from tableformat.ledger import StatementKind
-from tableformat.mergetree.expression import Expression
-from tableformat.mergetree.expression_text import columns_of, render_expression
+from tableformat.mergetree.expression import Expression, columns_of, render_expression
 from tableformat.mergetree.final_merge import RowMerge
 from tableformat.mergetree.row_change import RowChange, columns_of_change, columns_set
 from tableformat.mergetree.row_functions import refuse_outside

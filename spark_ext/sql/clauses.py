@@ -16,9 +16,8 @@ from typing import ClassVar, Final, TypeAlias
 from spark_ext.sql.statement_reader import DottedName, StatementReader, shown
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.expression import Expression, Literal
+from tableformat.mergetree.expression import Expression, Literal, render_expression
 from tableformat.mergetree.expression_parser import ExpressionParser
-from tableformat.mergetree.expression_text import render_expression
 from tableformat.mergetree.partition_literal import (
     All,
     ById,

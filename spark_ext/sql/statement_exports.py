@@ -49,7 +49,7 @@ from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.decision import check_options
 from tableformat.export.job import ExportRequest
 from tableformat.export.request import AllPartitions, ByExpression, ById, Selection
-from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.partition_literal import All, ByValue
 from tableformat.mergetree.partition_literal import ById as ByLiteralId
 from tableformat.mergetree.table import MergeTreeTable

@@ -19,8 +19,7 @@ from spark_ext.sql.statements import (
     Statement,
     Update,
 )
-from tableformat.mergetree.expression import Literal
-from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.expression import Literal, render_expression
 from tableformat.names import quote_identifier, quote_string
 
 __all__ = ["render_deduplicate", "render_statement"]

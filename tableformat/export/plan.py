@@ -54,8 +54,8 @@ from tableformat.iceberg.sort_order import SortedField, sort_order, sort_prefix
 from tableformat.iceberg.spec_fields import parse_spec, partition_spec
 from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
-from tableformat.mergetree.expression import ColumnName, Expression
-from tableformat.mergetree.expression_text import parse_partition_key, render_expression
+from tableformat.mergetree.expression import ColumnName, Expression, render_expression
+from tableformat.mergetree.expression_parser import parse_partition_key
 from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString, render_type

@@ -23,7 +23,7 @@ from tableformat.errors import Advice, NotFoundError, Unable, UsageError
 from tableformat.export.options import MAX_SLICES
 from tableformat.export.slices import Share
 from tableformat.mergetree.compatibility import time_column
-from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.summary_filter import SummaryFilter
 from tableformat.mergetree.table import MergeTreeTable, NoTimes, PartitionSummary
 from tableformat.messages import Command

@@ -46,12 +46,8 @@ from tableformat.errors import (
     UsageError,
 )
 from tableformat.hive_names import spelled_name
-from tableformat.mergetree.expression import Call, ColumnName, Expression
-from tableformat.mergetree.expression_text import (
-    parse_expression,
-    parse_partition_key,
-    render_expression,
-)
+from tableformat.mergetree.expression import Call, ColumnName, Expression, render_expression
+from tableformat.mergetree.expression_parser import parse_expression, parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.messages import Option
 from tableformat.names import HiveName, LakeName

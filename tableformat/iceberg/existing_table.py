@@ -54,7 +54,7 @@ from tableformat.iceberg.schema import (
 )
 from tableformat.iceberg.schema_evolution import can_widen, divided_by, name_conflict, promoted
 from tableformat.mergetree.conversions import DEFAULT_WORD, parse_conversion
-from tableformat.mergetree.expression_text import parse_partition_key
+from tableformat.mergetree.expression_parser import parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.mergetree.types import DataType, contains, render_type, type_matcher
 from tableformat.messages import Option, convert

@@ -42,7 +42,7 @@ from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import SpecField
 from tableformat.iceberg.values import Value, decimal_of, to_text
-from tableformat.mergetree.expression_text import parse_partition_key
+from tableformat.mergetree.expression_parser import parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import DateTime, Simple
 from tableformat.mergetree.wire_types import qualified, wire_expression

@@ -86,12 +86,15 @@ from tableformat.iceberg.spec_fields import (
     why_not,
 )
 from tableformat.mergetree.conversions import WireValue, parse_conversion
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import (
+from tableformat.mergetree.expression import (
+    Call,
+    ColumnName,
+    Expression,
+    Literal,
     columns_of,
-    parse_partition_key,
     render_expression,
 )
+from tableformat.mergetree.expression_parser import parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import (
     DataType,

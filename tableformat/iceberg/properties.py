@@ -43,7 +43,7 @@ from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.compatibility import other_expressions
 from tableformat.mergetree.engine_text import stored_engine
 from tableformat.mergetree.expression import Call, ColumnName
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable, Projection, SkipIndex
 from tableformat.mergetree.types import parse_type
 from tableformat.names import LakeName, TableName

@@ -35,7 +35,7 @@ from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField
 from tableformat.mergetree.expression import Call, ColumnName, SortKey
-from tableformat.mergetree.expression_text import parse_sorting_key
+from tableformat.mergetree.expression_parser import parse_sorting_key
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import Decimal, Simple
 

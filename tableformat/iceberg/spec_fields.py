@@ -26,8 +26,14 @@ from pyiceberg.types import (
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import InternalError, UsageError, refuse_all
 from tableformat.iceberg.schema import MappedColumns
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_expression, render_expression
+from tableformat.mergetree.expression import (
+    Call,
+    ColumnName,
+    Expression,
+    Literal,
+    render_expression,
+)
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.messages import Option
 from tableformat.names import quote_identifier
 

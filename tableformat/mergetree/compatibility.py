@@ -21,11 +21,8 @@ from typing import Final
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, INCOMPATIBLE_COLUMNS, NOT_IMPLEMENTED
 from tableformat.errors import TableFormatError
-from tableformat.mergetree.expression_text import (
-    columns_of,
-    parse_expression,
-    parse_partition_key,
-)
+from tableformat.mergetree.expression import columns_of
+from tableformat.mergetree.expression_parser import parse_expression, parse_partition_key
 from tableformat.mergetree.table import Column, MergeTreeTable, NoTimes, Projection, SkipIndex
 from tableformat.mergetree.table_settings import is_on
 from tableformat.mergetree.types import (

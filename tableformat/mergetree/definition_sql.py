@@ -13,12 +13,8 @@ from dataclasses import replace
 from typing import Final
 
 from tableformat.errors import RefusedError, UsageError
-from tableformat.mergetree.expression import Call, Expression
-from tableformat.mergetree.expression_text import (
-    parse_expression,
-    parse_sorting_key,
-    render_expression,
-)
+from tableformat.mergetree.expression import Call, Expression, render_expression
+from tableformat.mergetree.expression_parser import parse_expression, parse_sorting_key
 from tableformat.mergetree.row_functions import refuse_outside
 from tableformat.mergetree.sql_tokens import Token, TokenKind, scan
 from tableformat.mergetree.table import Column, Engine

@@ -4,7 +4,8 @@ The precedences are ClickHouse's, lowest first: lambdas, `? :`, OR, AND, NOT, IS
 comparisons with IN and LIKE, `||`, `+ -`, `* / % DIV MOD`, signs, then `::`, `[...]` and `.1`.
 Operators become their functions, `? :` becomes `if`, CASE becomes `multiIf` or
 `caseWithExpression`, a lambda becomes `lambda(tuple(x), body)`. Subqueries, aliases and parametric
-functions are refused. `expression_text` has the entry points and the rendering to text.
+functions are refused. The texts come from system.tables.engine_full and from users.
+`expression` has the rendering to text.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tableformat.mergetree.expression import Call, ColumnName, Expression, Liter
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader
 from tableformat.mergetree.types import read_type, render_type
 
-__all__ = ["ExpressionParser"]
+__all__ = ["ExpressionParser", "parse_expression", "parse_partition_key", "parse_sorting_key"]
 
 _ANY, _CHOICE, _OR, _AND, _NOT, _IS, _BETWEEN, _COMPARE, _CONCAT, _ADD, _MULTIPLY, _NEGATE = range(
     12
@@ -508,3 +509,45 @@ def _read_cast(
         reader.expect(",")
         arguments = (of, *arguments_to(")"))
     return Call("CAST", arguments)
+
+
+def parse_expression(text: str, *, what: str = "expression") -> Expression:
+    """Parse one expression.
+
+    Args:
+        text: ClickHouse SQL.
+        what: the name of the text in messages.
+
+    Raises:
+        UsageError: a quote is open, or the text ends too early.
+        UnsupportedError: the text has a subquery, an alias, a parametric function or another token
+            that is not supported; the message names it and its position.
+    """
+    return ExpressionParser.of(text, what).whole()
+
+
+def parse_sorting_key(text: str) -> tuple[SortKey, ...]:
+    """Parse the text of ORDER BY or PRIMARY KEY: `a`, `(a, b)`, `tuple(a, b DESC)`.
+
+    `tuple()` and an empty text have no keys.
+
+    Raises:
+        UsageError: as `parse_expression`.
+        UnsupportedError: as `parse_expression`.
+    """
+    return ExpressionParser.of(text, "sorting key").sort_keys() if text.strip() else ()
+
+
+def parse_partition_key(text: str) -> tuple[Expression, ...]:
+    """Parse the text of PARTITION BY: the members of a tuple, or one expression; none for ''.
+
+    Raises:
+        UsageError: as `parse_expression`.
+        UnsupportedError: as `parse_expression`.
+    """
+    if not text.strip():
+        return ()
+    found = ExpressionParser.of(text, "partition key").whole()
+    if isinstance(found, Call) and found.function == "tuple":
+        return found.arguments
+    return (found,)

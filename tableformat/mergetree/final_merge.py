@@ -26,13 +26,11 @@ from typing import Final
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import UnsupportedError
-from tableformat.mergetree.expression import Call, Expression, Literal
-from tableformat.mergetree.expression_text import (
-    columns_of,
+from tableformat.mergetree.expression import Call, Expression, Literal, columns_of, qualify
+from tableformat.mergetree.expression_parser import (
     parse_expression,
     parse_partition_key,
     parse_sorting_key,
-    qualify,
 )
 from tableformat.mergetree.row_change import without_default
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable

@@ -18,9 +18,14 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.expression import Call, Expression
+from tableformat.mergetree.expression import (
+    Call,
+    Expression,
+    columns_of,
+    has_operator,
+    render_expression,
+)
 from tableformat.mergetree.expression_parser import ExpressionParser
-from tableformat.mergetree.expression_text import columns_of, has_operator, render_expression
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.names import PartitionId, PartName, quote_string
 

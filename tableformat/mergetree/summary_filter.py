@@ -22,12 +22,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tableformat.errors import UsageError
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import (
+from tableformat.mergetree.expression import (
+    Call,
+    ColumnName,
+    Expression,
+    Literal,
     columns_of,
-    parse_expression,
     render_expression,
 )
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.table import NoTimes, PartitionSummary
 
 __all__ = ["SummaryFilter", "parse_filter"]

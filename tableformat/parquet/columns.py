@@ -17,7 +17,8 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.mergetree.expression import qualify
+from tableformat.mergetree.expression_parser import parse_sorting_key
 from tableformat.mergetree.table import Column, Engine
 from tableformat.mergetree.wire_types import qualified, wire_expression
 from tableformat.names import quote_identifier

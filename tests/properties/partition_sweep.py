@@ -30,7 +30,7 @@ from tableformat.iceberg.partition_proof import Disproved, Proved, probe, prove
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_field, derive_spec
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField, why_not
-from tableformat.mergetree.expression_text import parse_partition_key
+from tableformat.mergetree.expression_parser import parse_partition_key
 from tableformat.names import PartitionId
 from tableformat.source import ProbedValue
 from tests.properties.key_texts import key_texts

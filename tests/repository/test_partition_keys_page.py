@@ -11,7 +11,7 @@ from tableformat.iceberg.key_functions import MATRIX, DerivedField, time_field
 from tableformat.iceberg.partition_spec import derive_spec
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.sort_order import SortedField, sort_prefix
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.table import MergeTreeTable
 from tableformat.mergetree.types import parse_type
 from tests.properties.key_texts import spellings

@@ -42,8 +42,8 @@ from tableformat.errors import (
     UsageError,
 )
 from tableformat.mergetree.engine_text import parse_engine
-from tableformat.mergetree.expression import SortKey
-from tableformat.mergetree.expression_text import parse_sorting_key, qualify
+from tableformat.mergetree.expression import SortKey, qualify
+from tableformat.mergetree.expression_parser import parse_sorting_key
 from tableformat.mergetree.readability import PART_OFFSET, has_column
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.mergetree.table import Engine, MergeTreeTable

@@ -58,12 +58,8 @@ from tableformat.mergetree.definition_sql import (
     evaluated_zone,
 )
 from tableformat.mergetree.digest_sql import source_columns
-from tableformat.mergetree.expression import Call, Expression, Literal
-from tableformat.mergetree.expression_text import (
-    parse_expression,
-    parse_partition_key,
-    render_expression,
-)
+from tableformat.mergetree.expression import Call, Expression, Literal, render_expression
+from tableformat.mergetree.expression_parser import parse_expression, parse_partition_key
 from tableformat.mergetree.missing_columns import column_list
 from tableformat.mergetree.partition_literal import (
     All,

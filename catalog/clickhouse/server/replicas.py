@@ -41,7 +41,7 @@ from tableformat.errors import (
 )
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.messages import Option
 from tableformat.names import PartitionId, TableName, quote_string
 

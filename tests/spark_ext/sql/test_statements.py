@@ -50,7 +50,7 @@ from spark_ext.sql.statements import (
     Update,
 )
 from tableformat.errors import UsageError
-from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.partition_literal import All, ById, ByValue
 from tableformat.names import PartName, quote_identifier
 from tests.strategies.expressions import constants

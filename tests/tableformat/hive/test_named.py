@@ -17,7 +17,7 @@ from tableformat.hive.layout import (
     remembered_names,
     remembering,
 )
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.messages import plain
 from tableformat.names import HiveName, LakeName
 from tests.support.fakes import TABLE

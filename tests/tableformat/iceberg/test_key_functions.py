@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tableformat.iceberg.key_functions import MATRIX, DerivedField, canonical_function, time_field
 from tableformat.iceberg.schema import MappedColumns, map_columns
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, Nullable, Simple
 from tests.properties.key_texts import spellings
 from tests.strategies.expressions import expressions

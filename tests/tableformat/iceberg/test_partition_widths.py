@@ -6,7 +6,7 @@ import pytest
 
 from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import map_columns
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.types import parse_type
 from tableformat.messages import plain
 from tests.strategies.mapping import column_of, table_of

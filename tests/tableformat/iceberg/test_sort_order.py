@@ -23,7 +23,7 @@ from tableformat.iceberg.sort_order import (
     sort_order,
     sort_prefix,
 )
-from tableformat.mergetree.expression_text import parse_sorting_key
+from tableformat.mergetree.expression_parser import parse_sorting_key
 from tableformat.mergetree.types import (
     Array,
     DataType,

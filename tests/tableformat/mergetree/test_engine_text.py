@@ -14,7 +14,7 @@ from tableformat.mergetree.engine_text import (
     staging_engine,
     stored_engine,
 )
-from tableformat.mergetree.expression_text import render_expression
+from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.table import Engine
 from tableformat.names import quote_string
 from tests.strategies.expressions import expressions

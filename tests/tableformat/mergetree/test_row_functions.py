@@ -12,7 +12,7 @@ import pytest
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_FUNCTION
 from tableformat.errors import UnsupportedError
 from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
-from tableformat.mergetree.expression_text import parse_expression
+from tableformat.mergetree.expression_parser import parse_expression
 from tableformat.mergetree.row_functions import (
     ALLOWED,
     ALSO_TABLE_FUNCTIONS,

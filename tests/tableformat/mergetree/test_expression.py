@@ -7,14 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal, SortKey
-from tableformat.mergetree.expression_text import (
+from tableformat.mergetree.expression import (
+    Call,
+    ColumnName,
+    Expression,
+    Literal,
+    SortKey,
     columns_of,
+    qualify,
+    render_expression,
+)
+from tableformat.mergetree.expression_parser import (
     parse_expression,
     parse_partition_key,
     parse_sorting_key,
-    qualify,
-    render_expression,
 )
 from tests.strategies.expressions import column_names, expressions, sort_keys
 from tests.strategies.types import NASTY
