@@ -30,8 +30,8 @@ from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.iceberg.sort_order import sort_prefix
 from tableformat.iceberg.spec_fields import parse_spec
 from tableformat.ledger import Ledger
-from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable, PartitionSummary
+from tableformat.mergetree.table_settings import check_readable
 from tableformat.mergetree.types import type_matcher
 from tableformat.messages import convert
 from tableformat.names import LakeName, TableName, check_new_table, option_name

@@ -56,8 +56,8 @@ from tableformat.ledger import ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn, source_columns
 from tableformat.mergetree.expression import ColumnName, Expression, render_expression
 from tableformat.mergetree.expression_parser import parse_partition_key
-from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import Column, MergeTreeTable
+from tableformat.mergetree.table_settings import check_readable
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, FixedString, render_type
 from tableformat.mergetree.wire_types import qualified
 from tableformat.messages import Option

@@ -1,9 +1,13 @@
-"""Lists the settings of MergeTree tables: which of them a copy of a table's parts needs, and why.
+"""Lists the settings of MergeTree tables by their effect, and refuses tables that are not readable.
 
 ClickHouse opens parts without an error under other settings than they were written with: arrays of
 a Nested whose offsets are not shared are read as empty. So every setting of every ClickHouse
-version is listed here by its effect, and a table that sets an unlisted one is refused. A copy gets
-only settings that the table sets itself: an old ClickHouse does not know the others.
+version is listed here by its effect, and `check_readable` refuses a table that sets an unlisted
+one. A copy gets only settings that the table sets itself: an old ClickHouse does not know the
+others.
+
+`check_readable` also refuses a column with the name of a virtual column that has the part or the
+partition of a row. Both reasons are independent of the types of columns.
 """
 
 from __future__ import annotations
@@ -13,15 +17,22 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from tableformat.names import quote_string
+from tableformat.clickhouse_codes import NOT_IMPLEMENTED
+from tableformat.errors import RefusedError, Unable
+from tableformat.mergetree.table import MergeTreeTable
+from tableformat.names import quote_identifier, quote_string
 
 __all__ = [
+    "PART_OFFSET",
     "SETTINGS",
     "SettingUse",
+    "check_readable",
+    "has_column",
     "is_on",
     "on_disk",
     "staging_settings",
     "unknown_settings",
+    "why_unreadable",
     "with_files",
 ]
 
@@ -273,3 +284,42 @@ def is_on(settings: Settings, name: str) -> bool:
 def _use(name: str) -> SettingUse | None:
     of_family = SettingUse.REPLICAS if name.startswith(_FAMILIES) else None
     return SETTINGS.get(name, of_family)
+
+
+PART_OFFSET: Final = "_part_offset"
+"""The virtual column with a row's position in its part; without it parts are read as a whole."""
+# The part and the partition of a row, and the value of the partition key.
+_REQUIRED_VIRTUAL: Final = ("_part", "_partition_id", "_partition_value")
+
+
+def check_readable(table: MergeTreeTable) -> None:
+    """Refuse a table that cannot be read reliably.
+
+    Raises:
+        RefusedError: every reason is listed (code 48).
+    """
+    if reasons := why_unreadable(table):
+        raise RefusedError(Unable(str(table.name), reasons), code=NOT_IMPLEMENTED)
+
+
+def why_unreadable(table: MergeTreeTable) -> tuple[str, ...]:
+    """Return the reasons why a table cannot be exported, each with its remedy."""
+    settings = (
+        f"its setting {name} is not known here, and may change how its parts are read; reset it "
+        f"(ALTER TABLE {table.name.sql} RESET SETTING {name}), or copy the rows into a table "
+        "without it, or use a newer mergeberg"
+        for name in unknown_settings(table.engine.settings)
+    )
+    columns = (
+        f"column {name}: ClickHouse has a virtual column of that name, which says where a row is, "
+        f"and the table hides it; rename the column (ALTER TABLE {table.name.sql} RENAME COLUMN "
+        f"{quote_identifier(name)} TO another_name)"
+        for name in _REQUIRED_VIRTUAL
+        if has_column(table, name)
+    )
+    return (*settings, *columns)
+
+
+def has_column(table: MergeTreeTable, name: str) -> bool:
+    """Whether a table has a column of a name; also an alias hides a virtual column."""
+    return any(column.name == name for column in table.columns)

@@ -44,9 +44,9 @@ from tableformat.errors import (
 from tableformat.mergetree.engine_text import parse_engine
 from tableformat.mergetree.expression import SortKey, qualify
 from tableformat.mergetree.expression_parser import parse_sorting_key
-from tableformat.mergetree.readability import PART_OFFSET, has_column
 from tableformat.mergetree.sql_tokens import Token, TokenKind, TokenReader, tokenize
 from tableformat.mergetree.table import Engine, MergeTreeTable
+from tableformat.mergetree.table_settings import PART_OFFSET, has_column
 from tableformat.mergetree.types import (
     DataType,
     DateTime,

@@ -62,8 +62,8 @@ from tableformat.errors import (
 )
 from tableformat.ledger import DetachedPart, ExportedPart
 from tableformat.mergetree.digest_sql import DigestColumn
-from tableformat.mergetree.readability import check_readable
 from tableformat.mergetree.table import MergeTreeTable, NoTimes, Part, PartitionSummary
+from tableformat.mergetree.table_settings import check_readable
 from tableformat.mergetree.types import DataType
 from tableformat.messages import Command
 from tableformat.names import PartitionId, TableName

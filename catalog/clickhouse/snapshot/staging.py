@@ -61,9 +61,14 @@ from tableformat.ledger import Owner
 from tableformat.mergetree.digest_sql import DigestColumn
 from tableformat.mergetree.engine_text import old_staging_engine, staging_engine
 from tableformat.mergetree.missing_columns import column_list, columns_of_parts
-from tableformat.mergetree.readability import PART_OFFSET, check_readable, has_column
 from tableformat.mergetree.table import Column, Engine, MergeTreeTable
-from tableformat.mergetree.table_settings import is_on, with_files
+from tableformat.mergetree.table_settings import (
+    PART_OFFSET,
+    check_readable,
+    has_column,
+    is_on,
+    with_files,
+)
 from tableformat.names import PartitionId, TableName, quote_identifier, quote_string
 from tableformat.source import (
     FrozenPart,
@@ -258,7 +263,7 @@ def layout_of(
     """Return how the parts of a staging table are read: through its server, or as files.
 
     Raises:
-        RefusedError: the table cannot be read reliably (`tableformat.mergetree.readability`).
+        RefusedError: the table cannot be read reliably (`tableformat.mergetree.table_settings`).
         SourceError: the source cannot be read.
     """
     check_readable(table)
