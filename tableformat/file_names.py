@@ -1,9 +1,9 @@
-"""Builds and parses the names of data files, manifests and stop marks (docs/spec/files.md).
+"""Builds and parses the names of data files, directories, manifests and stop marks.
 
-A data file is `<key>-<transaction>-<slice>-<attempt>.parquet`; in a Hive tree the transaction
-comes first (N-18; docs/spec/hive.md). Key and transaction identify the files of an export in
-main, even without ledger and receipts. The name is unique per attempt, so no attempt overwrites
-another's file.
+docs/spec/files.md specifies them. A data file is
+`<key>-<transaction>-<slice>-<attempt>.parquet`; in a Hive tree the transaction comes first (N-18;
+docs/spec/hive.md). Key and transaction identify the files of an export in main, even without ledger
+and receipts. The name is unique per attempt, so no attempt overwrites another's file.
 
 With the table property `write.object-storage.enabled` a hash of the name precedes the partition
 directory, as Iceberg's ObjectStoreLocationProvider does it: object stores limit the requests for
@@ -21,6 +21,13 @@ The digest covers the table's UUID, too: names of other writers, or of a copy of
 metadata, do not match. The attempt number, drawn from the ledger's counter, makes the name
 unique. `sequence_number_in` reads the sequence number: once the table has reached it, the attempt
 can no longer land.
+
+Directories are `name=value/name=value`. Hive, Spark, DuckDB, Polars and PyArrow decode percent
+signs differently for spaces and for characters beyond ASCII. All of them read one form in the same
+way (docs/spec/hive.md): every ASCII character outside `[A-Za-z0-9_.-]` as %XX, other characters
+unchanged, and NULL as Hive's own word. In Hive an empty text shares the directory of NULL. Readers
+of an Iceberg table take values from its metadata; a Hive tree refuses empty texts
+(`tableformat/hive/levels.py`).
 """
 
 from __future__ import annotations
@@ -28,26 +35,32 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Final
+from urllib.parse import unquote
 
 from tableformat.errors import RefusedError
 
 __all__ = [
+    "HIVE_NULL",
     "RECEIPTS",
     "PathLayout",
     "attempt_uuid",
     "data_below",
     "data_file_name",
     "data_file_path",
+    "directory_values",
     "directory_without_hash",
+    "escape",
     "exported_by",
     "is_of_key",
     "is_of_transaction",
     "is_stop_mark",
     "key_in",
+    "partition_directory",
     "sequence_number_in",
+    "spelled_name",
     "stop_mark",
     "table_locations",
     "view_begun",
@@ -294,3 +307,47 @@ def _spread(bits: int) -> uuid.UUID:
 def _gathered(one: uuid.UUID) -> int:
     head, middle, tail = one.int >> 80, one.int >> 64 & 0xFFF, one.int & ((1 << 62) - 1)
     return head << 74 | middle << 62 | tail
+
+
+HIVE_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+_PLAIN: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-")
+_ASCII: Final = 128
+
+
+def escape(text: str) -> str:
+    """Return `text` as one path component; only ASCII characters are escaped with percent signs."""
+    return "".join(c if c in _PLAIN or ord(c) >= _ASCII else f"%{ord(c):02X}" for c in text)
+
+
+def spelled_name(name: str) -> str:
+    """Return the name of a column in the directories of a tree, in which a space is not escaped.
+
+    Spark and PyArrow decode names, DuckDB and ClickHouse do not. All of them read a name without
+    percent signs correctly.
+    """
+    return escape(name).replace("%20", " ")
+
+
+def partition_directory(names: Sequence[str], values: Sequence[str | None]) -> str:
+    """Return the directory of a partition below the data location, '' for no partition fields.
+
+    Args:
+        names: the partition fields, in the order of the spec.
+        values: the values in Iceberg's readable form (`2024-01` for a month); None is NULL.
+
+    Raises:
+        ValueError: the numbers of names and values differ.
+    """
+    return "/".join(
+        f"{escape(name)}={escape(value) if value else HIVE_NULL}"
+        for name, value in zip(names, values, strict=True)
+    )
+
+
+def directory_values(path: str) -> dict[str, str | None]:
+    """Return the values in the directories of a file, by name; None is NULL or the empty text."""
+    found = {}
+    for component in path.split("/")[:-1]:
+        name, _, value = component.partition("=")
+        found[unquote(name)] = None if value == HIVE_NULL else unquote(value)
+    return found

@@ -33,9 +33,9 @@ from pyiceberg.types import BooleanType, IntegerType, LongType
 
 from tableformat.committer import LakeTableState, Layout
 from tableformat.errors import DestinationError
+from tableformat.file_names import directory_values
 from tableformat.hive.layout import TreePaths, remembered_names
 from tableformat.hive.levels import Level, levels_of, value_in_files
-from tableformat.hive_names import directory_values
 from tableformat.ledger_text import checksum
 
 __all__ = [

@@ -45,7 +45,7 @@ from tableformat.errors import (
     UnsupportedError,
     UsageError,
 )
-from tableformat.hive_names import spelled_name
+from tableformat.file_names import spelled_name
 from tableformat.mergetree.expression import Call, ColumnName, Expression, render_expression
 from tableformat.mergetree.expression_parser import parse_expression, parse_partition_key
 from tableformat.mergetree.table import MergeTreeTable

@@ -28,7 +28,7 @@ from pyiceberg.types import FixedType, IcebergType, StringType, TimestamptzType
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.errors import Unable, UnsupportedError
-from tableformat.hive_names import HIVE_NULL, escape, spelled_name
+from tableformat.file_names import HIVE_NULL, escape, spelled_name
 
 __all__ = [
     "TEXT_OR_HEX",

@@ -24,7 +24,7 @@ from pyiceberg.types import IcebergType, NestedField
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.hive_names import escape, partition_directory
+from tableformat.file_names import escape, partition_directory
 from tableformat.iceberg.arrow_schema import columns_of_file
 from tableformat.iceberg.partition_proof import short_name
 from tableformat.iceberg.snapshot import table_of

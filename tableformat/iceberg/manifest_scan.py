@@ -44,8 +44,7 @@ from tableformat.committer import (
     Staged,
 )
 from tableformat.errors import DestinationError, UnsupportedError
-from tableformat.file_names import exported_by, is_of_key, key_in
-from tableformat.hive_names import partition_directory
+from tableformat.file_names import exported_by, is_of_key, key_in, partition_directory
 from tableformat.iceberg.snapshot import branch_head, table_of
 from tableformat.iceberg.values import from_text, other_form
 from tableformat.names import PartitionId, PartName

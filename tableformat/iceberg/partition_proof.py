@@ -36,7 +36,7 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import InternalError, RefusedError, Unable
-from tableformat.hive_names import escape, partition_directory
+from tableformat.file_names import escape, partition_directory
 from tableformat.iceberg.key_columns import plain_type
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns

@@ -20,7 +20,7 @@ from catalog.clickhouse.rows.digests import FileDigests
 from tableformat.errors import RefusedError, TableFormatError, UnsupportedError, UsageError
 from tableformat.export.outcome import Status
 from tableformat.export.verification import Verdict
-from tableformat.hive_names import directory_values
+from tableformat.file_names import directory_values
 from tableformat.names import TableName, quote_string
 from tests.readers.engines import environment_python
 from tests.support.local_spark import SPARK_MARKS

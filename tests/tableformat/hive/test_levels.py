@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from pyiceberg.types import FixedType, IntegerType, StringType, TimestamptzType
 
 from tableformat.errors import UnsupportedError
+from tableformat.file_names import HIVE_NULL
 from tableformat.hive.levels import (
     TEXT_OR_HEX,
     Level,
@@ -20,7 +21,6 @@ from tableformat.hive.levels import (
     value_in_files,
     why_no_directory,
 )
-from tableformat.hive_names import HIVE_NULL
 
 TEXT = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=20),

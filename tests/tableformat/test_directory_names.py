@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.hive_names import HIVE_NULL, escape, partition_directory
+from tableformat.file_names import HIVE_NULL, escape, partition_directory
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
