@@ -45,7 +45,7 @@ from tableformat.hive.levels import (
     why_no_directory,
 )
 from tableformat.iceberg.existing_table import conversions_in_force
-from tableformat.iceberg.key_columns import plain_type
+from tableformat.iceberg.key_functions import plain_type
 from tableformat.iceberg.partition_proof import probe, why_not_one_to_one
 from tableformat.iceberg.partition_spec import DerivedSpec, chosen_spec, derive_spec
 from tableformat.iceberg.properties import remembered_source, table_properties

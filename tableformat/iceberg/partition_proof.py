@@ -37,7 +37,7 @@ from pyiceberg.types import (
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import InternalError, RefusedError, Unable
 from tableformat.file_names import escape, partition_directory
-from tableformat.iceberg.key_columns import plain_type
+from tableformat.iceberg.key_functions import plain_type
 from tableformat.iceberg.partition_spec import DerivedSpec, derive_spec
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import SpecField

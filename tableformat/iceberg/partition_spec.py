@@ -3,7 +3,7 @@
 A key is a tuple of expressions (none for `tuple()`: unpartitioned). Each expression becomes one
 field of the spec, or the key is refused with all reasons at once:
 
-    the column itself                       identity                `key_columns.py`
+    the column itself                       identity                `key_functions.py`
     a function of a time                    year, month, day, hour  `key_functions.py`
     a part of a date with a coarser field   the finer field         `key_functions.py`
     a width of a number or a text           truncate                `kept_column`
@@ -60,9 +60,10 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.errors import UsageError, refuse_all
-from tableformat.iceberg.key_columns import INTEGERS, UNSIGNED, identifies, keeps_order, plain_type
 from tableformat.iceberg.key_functions import (
     INEXACT,
+    INTEGERS,
+    UNSIGNED,
     CalendarPart,
     CanonicalFunction,
     DerivedField,
@@ -72,7 +73,10 @@ from tableformat.iceberg.key_functions import (
     divided,
     follows_utc,
     function_name,
+    identifies,
     instant,
+    keeps_order,
+    plain_type,
     time_field,
 )
 from tableformat.iceberg.schema import MappedColumn, MappedColumns

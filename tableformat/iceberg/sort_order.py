@@ -5,7 +5,7 @@ docs/reference/partition-keys.md (Sorting keys) has the facts.
 Readers skip rows by a declared order, so a field is declared only if its order is equal on both
 sides. The first other field ends the prefix:
 
-    a column that compares alike on both sides   identity (`key_columns.keeps_order`); not UUID,
+    a column that compares alike on both sides   identity (`key_functions.keeps_order`); not UUID,
                                                  Enum as its label, numbers as text, or floats
                                                  (-NaN, -0)
     -x                                           x in the other direction, where it cannot wrap
@@ -29,8 +29,7 @@ from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 from pyiceberg.table.sorting import SortField as IcebergSortField
 
 from tableformat.errors import InternalError
-from tableformat.iceberg.key_columns import keeps_order, plain_type
-from tableformat.iceberg.key_functions import calendar_part
+from tableformat.iceberg.key_functions import calendar_part, keeps_order, plain_type
 from tableformat.iceberg.partition_spec import DerivedField, derive_field
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
 from tableformat.iceberg.spec_fields import TIME_TRANSFORMS, SpecField

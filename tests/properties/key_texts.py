@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tableformat.iceberg.key_columns import plain_type
-from tableformat.iceberg.key_functions import MATRIX, PARTS
+from tableformat.iceberg.key_functions import MATRIX, PARTS, plain_type
 from tableformat.mergetree.types import DataType, DateTime, DateTime64, Nullable, Simple
 
 __all__ = ["FORMATS", "UNKNOWN", "WIDTHS", "key_texts", "spellings"]
