@@ -37,8 +37,7 @@ from catalog.storages.local import make_directory
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
 from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
-from tableformat.ledger_text import parse_row, render_row
-from tableformat.manifest import manifest
+from tableformat.ledger_text import manifest, parse_row, render_row
 from tableformat.messages import Option
 
 __all__ = [

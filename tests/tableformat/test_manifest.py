@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from tableformat.errors import LedgerError
 from tableformat.ledger import Claim, ExportedPart, Key, Landed, Record, Row, State
-from tableformat.ledger_text import checksum
-from tableformat.manifest import (
+from tableformat.ledger_text import (
     Manifest,
+    checksum,
     manifest,
     manifest_of,
     parse_manifest,

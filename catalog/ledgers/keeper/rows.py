@@ -47,8 +47,7 @@ from catalog.ledgers.keeper.session import (
     transaction,
 )
 from tableformat.ledger import Row, Stale
-from tableformat.ledger_text import parse_row, render_row
-from tableformat.manifest import stored_manifest
+from tableformat.ledger_text import parse_row, render_row, stored_manifest
 
 __all__ = [
     "KeeperRows",

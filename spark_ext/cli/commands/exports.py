@@ -79,7 +79,7 @@ from tableformat.export.rebuild import rebuild
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.history import MEANINGS, Event
 from tableformat.ledger import ExportedPart, Ledger, Row, Standing
-from tableformat.manifest import manifest
+from tableformat.ledger_text import manifest
 from tableformat.names import LakeName, PartitionId, TableName, written_name
 from tableformat.quantities import counted, human_bytes, parse_duration
 

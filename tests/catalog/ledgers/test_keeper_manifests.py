@@ -9,7 +9,7 @@ from kazoo.client import KazooClient
 from catalog.ledgers.keeper.address import KeeperAddress
 from catalog.ledgers.keeper.paths import KeeperPaths
 from tableformat.ledger import Row, Stale, State
-from tableformat.manifest import manifest, parse_manifest
+from tableformat.ledger_text import manifest, parse_manifest
 from tests.services.zookeeper import ZooKeeper
 from tests.support.keeper_ledgers import (
     a_row,

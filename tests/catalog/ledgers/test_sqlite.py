@@ -18,8 +18,7 @@ from catalog.processes import this_process
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import RUNNING_EXPORTS, Counter, Event, EventKind
 from tableformat.ledger import Claim, Key, Lease, Row, Stale, State
-from tableformat.ledger_text import ROW_FORMAT, render_row
-from tableformat.manifest import manifest
+from tableformat.ledger_text import ROW_FORMAT, manifest, render_row
 
 EVENT = Event(
     1, EventKind.EXPORT_PARTITION, "db.t", "lake.n.t", "202401", "", "committed",

@@ -26,7 +26,7 @@ from spark_ext.cli.main import invoke
 from tableformat.effects import Step
 from tableformat.errors import SourceError, UsageError
 from tableformat.ledger import Lease, Ledger, Owner, Row
-from tableformat.manifest import parse_manifest
+from tableformat.ledger_text import parse_manifest
 from tableformat.quantities import parse_duration
 from tests.support.scenarios import AtStep, Partitions, run
 from tests.support.scene import TWO_FILES

@@ -25,7 +25,7 @@ NOT_IN_SQL = (
 WITHOUT_VALUES = {
     "tableformat/messages.py": "writes the names of the command line",
     "tableformat/export/options.py": "the helps of the command line's options",
-    "tableformat/manifest.py": "the arguments of a command",
+    "tableformat/ledger_text.py": "the arguments of a command",
     "tableformat/export/archived.py": "a command that is given whole, and has no procedure",
     "spark_ext/actions/logs.py": "the option of the log, which only the command line has",
     "spark_ext/engine/jobs.py": "a line of the log",

@@ -25,7 +25,7 @@ from tableformat.export.outcome import Outcome
 from tableformat.export.ports import SliceFailure, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.ledger import State
-from tableformat.manifest import manifest
+from tableformat.ledger_text import manifest
 from tests.support.fakes import FakeWriter
 from tests.support.scenarios import Partitions, ports_of, row_of, rows_in_main, run
 from tests.support.scene import TWO_FILES
