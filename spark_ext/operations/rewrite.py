@@ -51,7 +51,7 @@ from spark_ext.engine.jobs import (
 )
 from spark_ext.operations.tables import RememberingTable
 from spark_ext.sql.clauses import Deduplicate
-from spark_ext.sql.statement_text import render_deduplicate
+from spark_ext.sql.grammar import render_deduplicate
 from spark_ext.sql.statements import ClearColumn, ClearIndex, Delete, Optimize, Update
 from tableformat.clickhouse_codes import BAD_ARGUMENTS
 from tableformat.committer import BranchFile, LakeTableState

@@ -1,9 +1,9 @@
-"""Parses ClickHouse's statements about partitions: `parse_statement`.
+"""Parses ClickHouse's statements about partitions, and renders them as SQL.
 
-It parses ALTER TABLE, OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM, with the commands of
-ALTER TABLE on partitions, parts and their rows. The accepted forms are those of ClickHouse's own
-parser, and tests compare the two; docs/reference/statements/parser.md lists the differences and
-reasons.
+`parse_statement(render_statement(s))` equals `s` for every statement. It parses ALTER TABLE,
+OPTIMIZE TABLE, KILL QUERY, UPDATE and DELETE FROM, with the commands of ALTER TABLE on partitions,
+parts and their rows. The accepted forms are those of ClickHouse's own parser, and tests compare the
+two; docs/reference/statements/parser.md lists the differences and reasons.
 
 `statements.READERS` has the functions that read commands; `clauses` reads shared clauses.
 
@@ -11,16 +11,22 @@ reasons.
 necessary part of a text into tokens. Statements that Spark or Iceberg accept are left to them
 (docs/reference/spark-sql.md): `DROP PARTITION (p = 1)`, `DROP PARTITION FIELD`, and UPDATE and
 DELETE FROM without IN PARTITION.
+
+A rendered statement is one line. ClickHouse's own parser reads it as the same statement, except for
+forms that only mergeberg has (EXPORT, names of three parts).
 """
 
 from __future__ import annotations
 
 import difflib
-from typing import Final
+from typing import Final, assert_never
 
 from spark_ext.sql.clauses import (
     TABLE,
     Deduplicate,
+    Ending,
+    Outfile,
+    Setting,
     read_assignments,
     read_deduplicate_by,
     read_end,
@@ -29,8 +35,9 @@ from spark_ext.sql.clauses import (
     read_partition,
     read_settings,
     read_where,
+    render_clause,
 )
-from spark_ext.sql.statement_reader import StatementReader, name_stop, shown
+from spark_ext.sql.statement_reader import DottedName, StatementReader, name_stop, shown
 from spark_ext.sql.statements import (
     READERS,
     Alter,
@@ -44,11 +51,25 @@ from spark_ext.sql.statements import (
     Update,
 )
 from tableformat.errors import UnsupportedError, UsageError
-from tableformat.mergetree.expression import Call, ColumnName, Expression, Literal
+from tableformat.mergetree.expression import (
+    Call,
+    ColumnName,
+    Expression,
+    Literal,
+    render_expression,
+)
 from tableformat.mergetree.expression_parser import ExpressionParser
 from tableformat.mergetree.sql_tokens import BROKEN, Token, TokenKind, scan
+from tableformat.names import quote_identifier, quote_string
 
-__all__ = ["SHARED", "is_partition_statement", "parse_statement", "syntax_error_of"]
+__all__ = [
+    "SHARED",
+    "is_partition_statement",
+    "parse_statement",
+    "render_deduplicate",
+    "render_statement",
+    "syntax_error_of",
+]
 
 
 def _command(reader: StatementReader) -> Command:
@@ -326,3 +347,108 @@ class _Lookahead:
         while stop is not None and self.peek().start < stop:
             self.take()
         return stop is not None
+
+
+def render_statement(statement: Statement) -> str:
+    """Return the statement as SQL, on one line."""
+    match statement:
+        case Alter(table, commands, cluster, ending, is_temporary):
+            # Brackets keep the commas of one command from those between commands.
+            each = [str(command) for command in commands]
+            body = ", ".join(f"({one})" for one in each) if len(each) > 1 else each[0]
+            verb = "ALTER TEMPORARY TABLE" if is_temporary else "ALTER TABLE"
+            return _joined(verb, str(table), _cluster(cluster), body, _ending(ending))
+        case ChangeRows(table, command, cluster, settings):
+            return _rendered_change(table, command, cluster, settings)
+        case Optimize():
+            return _rendered_optimize(statement)
+        case KillQuery(query_ids, mode, cluster, ending):
+            ids = [quote_string(one) for one in query_ids]
+            where = f"= {ids[0]}" if len(ids) == 1 else f"IN ({', '.join(ids)})"
+            how = f"WHERE query_id {where} {mode.value}"
+            return _joined("KILL QUERY", _cluster(cluster), how, _ending(ending))
+        case _:
+            assert_never(statement)
+
+
+def _joined(*pieces: str) -> str:
+    return " ".join(piece for piece in pieces if piece)
+
+
+def _cluster(cluster: str | None) -> str:
+    return "" if cluster is None else f"ON CLUSTER {quote_string(cluster)}"
+
+
+def _rows(command: Update | Delete) -> str:
+    where = f"WHERE {render_expression(command.where)}"
+    return where if command.partition is None else f"IN {render_clause(command.partition)} {where}"
+
+
+def _rendered_change(
+    table: DottedName,
+    command: Update | Delete,
+    cluster: str | None,
+    settings: tuple[Setting, ...],
+) -> str:
+    rows, given = _rows(command), _settings(settings)
+    if isinstance(command, Delete):
+        return _joined("DELETE FROM", str(table), _cluster(cluster), rows, given)
+    assigned = f"SET {render_clause(command.assignments)}"
+    return _joined("UPDATE", str(table), _cluster(cluster), assigned, rows, given)
+
+
+def _rendered_optimize(statement: Optimize) -> str:
+    return _joined(
+        "OPTIMIZE TABLE",
+        str(statement.table),
+        _cluster(statement.cluster),
+        render_clause(statement.partition),
+        "FINAL" if statement.final else "",
+        "" if statement.deduplicate is None else render_deduplicate(statement.deduplicate),
+        _ending(statement.ending),
+    )
+
+
+def render_deduplicate(by: Deduplicate) -> str:
+    """Return the DEDUPLICATE clause of OPTIMIZE TABLE."""
+    if by.star:
+        names = ", ".join(_name(column) for column in by.without)
+        return f"DEDUPLICATE BY * EXCEPT ({names})" if names else "DEDUPLICATE BY *"
+    names = ", ".join(_name(column) for column in by.columns)
+    return f"DEDUPLICATE BY {names}" if names else "DEDUPLICATE"
+
+
+def _ending(ending: Ending) -> str:
+    outfile = "" if ending.outfile is None else _outfile(ending.outfile)
+    form = "" if ending.format is None else f"FORMAT {_name(ending.format)}"
+    return _joined(outfile, form, _settings(ending.settings))
+
+
+def _outfile(outfile: Outfile) -> str:
+    compression = outfile.compression
+    return _joined(
+        f"INTO OUTFILE {quote_string(outfile.path)}",
+        "TRUNCATE" if outfile.truncate else "",
+        "APPEND" if outfile.append else "",
+        "AND STDOUT" if outfile.stdout else "",
+        "" if compression is None else f"COMPRESSION {quote_string(compression)}",
+        "" if outfile.level is None else f"LEVEL {outfile.level}",
+    )
+
+
+def _settings(settings: tuple[Setting, ...]) -> str:
+    each = ", ".join(f"{_setting_name(setting)} = {_value(setting)}" for setting in settings)
+    return f"SETTINGS {each}" if each else ""
+
+
+def _setting_name(setting: Setting) -> str:
+    plain = all(_name(part) == part for part in setting.name.split("."))
+    return setting.name if plain else quote_identifier(setting.name)
+
+
+def _value(setting: Setting) -> str:
+    return "DEFAULT" if setting.value is None else render_expression(Literal(setting.value))
+
+
+def _name(name: str) -> str:
+    return str(DottedName((name,)))

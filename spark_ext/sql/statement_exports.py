@@ -24,6 +24,7 @@ from catalog.source_defaults import DEFAULT_DATABASE
 from catalog.sources import check_pass_on, pass_on
 from spark_ext.actions.exports import clickhouse_destination, unsupported
 from spark_ext.sql.clauses import Ending, Setting
+from spark_ext.sql.grammar import render_statement
 from spark_ext.sql.names import Names
 from spark_ext.sql.session_settings import SourceTable
 from spark_ext.sql.statement_reader import DottedName
@@ -32,7 +33,6 @@ from spark_ext.sql.statement_settings import (
     check_export_is_allowed,
     checked_setting,
 )
-from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import (
     Alter,
     AttachFrom,

@@ -13,8 +13,8 @@ import click
 
 from spark_ext.cli.typed_commands import TYPED_COMMANDS, example
 from spark_ext.sql.arguments import GivenValue
+from spark_ext.sql.grammar import render_statement
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import TYPED, TypedStatement
 from tableformat.names import quote_string
 from tests.repository.source_files import ROOT

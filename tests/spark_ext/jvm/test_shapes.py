@@ -10,8 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from spark_ext.sql.grammar import is_partition_statement
-from spark_ext.sql.statement_text import render_statement
+from spark_ext.sql.grammar import is_partition_statement, render_statement
 from spark_ext.sql.statements import Statement
 from tests.strategies.statements import statements
 from tests.support.spark_jar import jvm_with_jar

@@ -17,9 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from spark_ext.sql.clauses import Ending
-from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.grammar import parse_statement, render_statement
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Alter, ChangeRows, Export, Statement
 from tableformat.errors import UsageError
 from tableformat.mergetree.expression import Literal

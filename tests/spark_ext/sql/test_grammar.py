@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_ext.sql.clauses import Deduplicate, Ending, Outfile, Setting
-from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.grammar import parse_statement, render_statement
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import (
     Alter,
     Attach,

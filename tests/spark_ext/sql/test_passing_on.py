@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.grammar import parse_statement, render_statement
 from spark_ext.sql.statement_exports import for_clickhouse
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statement_text import render_statement
 from spark_ext.sql.statements import Alter, ChangeRows, Optimize, Statement
 from tableformat.errors import UnsupportedError, UsageError
 from tests.strategies.statements import statements

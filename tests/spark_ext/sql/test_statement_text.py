@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from spark_ext.sql.grammar import parse_statement
-from spark_ext.sql.statement_text import render_statement
+from spark_ext.sql.grammar import parse_statement, render_statement
 from spark_ext.sql.statements import Statement
 from tests.strategies.statements import statements
 

@@ -21,9 +21,8 @@ from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.procedures.statements import statement_of
 from spark_ext.sql.arguments import GivenValue
 from spark_ext.sql.clauses import Ending, Setting, Target
-from spark_ext.sql.grammar import parse_statement
+from spark_ext.sql.grammar import parse_statement, render_deduplicate, render_statement
 from spark_ext.sql.statement_reader import DottedName
-from spark_ext.sql.statement_text import render_deduplicate, render_statement
 from spark_ext.sql.statements import (
     TYPED,
     Alter,
