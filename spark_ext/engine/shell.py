@@ -27,8 +27,7 @@ from spark_ext.engine.jars import SQLITE, Jar, SparkHome, fetch_jars, find_jar
 from spark_ext.engine.java import cache_directory
 from spark_ext.engine.session import default_settings, read_defaults, write_properties
 from spark_ext.set_up import merged
-from spark_ext.sql.session_settings import SessionSettings
-from spark_ext.sql.source_settings import SOURCE
+from spark_ext.sql.session_settings import SOURCE, SessionSettings
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.errors import DestinationError, RefusedError
 from tableformat.messages import Command, Option

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from spark_ext.sql.source_settings import OPTIONS, SOURCE
+from spark_ext.sql.session_settings import OPTIONS, SOURCE
 from spark_ext.sql.statement_settings import SESSION
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption, OptionType
 from tableformat.messages import Command, CommandLine, Option, named_in, written

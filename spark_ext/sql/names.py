@@ -22,8 +22,8 @@ from typing import Final, TypeAlias
 
 from catalog.hive import tree_name
 from catalog.sources import SourcePlace
-from spark_ext.sql.session_settings import SessionSettings, SourceTable
-from spark_ext.sql.source_settings import SOURCE, nearest
+from spark_ext.sql.session_settings import SOURCE, SessionSettings, SourceTable
+from spark_ext.sql.statement_settings import nearest
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED, UNKNOWN_TABLE
 from tableformat.errors import NotFoundError, UnsupportedError, UsageError
 from tableformat.messages import Option

@@ -7,6 +7,7 @@ apply is refused, unless its value is what mergeberg does in any case.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
@@ -15,7 +16,6 @@ from enum import Enum
 from typing import Final
 
 from spark_ext.sql.clauses import Setting, SettingValue
-from spark_ext.sql.source_settings import nearest
 from spark_ext.sql.statements import (
     FAST,
     Alter,
@@ -47,6 +47,7 @@ __all__ = [
     "check_export_is_allowed",
     "checked_setting",
     "limits_of_session",
+    "nearest",
     "read_operation_settings",
     "read_statement_settings",
     "refuse_fast_without_effect",
@@ -480,3 +481,9 @@ def _shown(value: SettingValue) -> str:
             return str(int(truth))
         case _:
             return repr(value)
+
+
+def nearest(given: str, known: Iterable[str]) -> str:
+    """Return "Did you mean X? " for the known name that is most similar, '' if none is."""
+    found = difflib.get_close_matches(given, [*known], n=1)
+    return f"Did you mean {found[0]}? " if found else ""

@@ -16,8 +16,7 @@ from catalog.sources import SourcePlace, server_of
 from spark_ext.cli.options import source_options
 from spark_ext.sql.catalogs import open_named, open_session_ledger
 from spark_ext.sql.names import Names
-from spark_ext.sql.session_settings import SessionSettings, SourceTable
-from spark_ext.sql.source_settings import OPTIONS
+from spark_ext.sql.session_settings import OPTIONS, SessionSettings, SourceTable
 from tableformat.errors import NotFoundError, RefusedError, UsageError
 from tableformat.names import TableName, quote_identifier, split_identifiers
 from tests.repository.source_files import ROOT
