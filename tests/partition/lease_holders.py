@@ -8,7 +8,7 @@ from typing import Final
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
-from catalog.ledgers.keeper.paths import KeeperPaths
+from catalog.ledgers.keeper.address import KeeperPaths
 from tests.services.certificates import Authority
 
 __all__ = ["LeaseHolders"]

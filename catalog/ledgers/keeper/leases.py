@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from kazoo.exceptions import NoNodeError
 
-from catalog.ledgers.keeper.paths import BlockName, KeeperPaths
+from catalog.ledgers.keeper.address import BlockName, KeeperPaths
 from catalog.ledgers.keeper.rows import (
     damaged,
     member,

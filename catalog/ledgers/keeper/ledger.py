@@ -20,9 +20,8 @@ from typing import Final
 from kazoo.exceptions import NoNodeError
 from kazoo.security import Permissions
 
-from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.address import LAYOUT, KeeperAddress, KeeperPaths, ledger_root
 from catalog.ledgers.keeper.leases import KeeperHistory, KeeperLeases
-from catalog.ledgers.keeper.paths import LAYOUT, KeeperPaths, ledger_root
 from catalog.ledgers.keeper.rows import (
     KeeperRows,
     damaged,

@@ -28,7 +28,7 @@ from typing import Any, Final, TypeVar
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from catalog.ledgers.keeper.paths import BodyName, KeeperPaths
+from catalog.ledgers.keeper.address import BodyName, KeeperPaths
 from catalog.ledgers.keeper.session import (
     UNMET_CONDITIONS,
     AttemptError,

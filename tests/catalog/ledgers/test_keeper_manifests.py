@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from kazoo.client import KazooClient
 
-from catalog.ledgers.keeper.address import KeeperAddress
-from catalog.ledgers.keeper.paths import KeeperPaths
+from catalog.ledgers.keeper.address import KeeperAddress, KeeperPaths
 from tableformat.ledger import Row, Stale, State
 from tableformat.ledger_text import manifest, parse_manifest
 from tests.services.zookeeper import ZooKeeper

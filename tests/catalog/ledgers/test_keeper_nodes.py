@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 from kazoo.client import KazooClient
 
-from catalog.ledgers.keeper.address import KeeperAddress
+from catalog.ledgers.keeper.address import KeeperAddress, KeeperPaths
 from catalog.ledgers.keeper.leases import KeeperLeases
-from catalog.ledgers.keeper.paths import KeeperPaths
 from catalog.ledgers.keeper.rows import sealed, unsealed
 from catalog.ledgers.keeper.session import KeeperSession
 from catalog.ledgers.memory import milliseconds

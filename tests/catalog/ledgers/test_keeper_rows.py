@@ -12,8 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from catalog.ledgers.keeper.address import KeeperAddress
-from catalog.ledgers.keeper.paths import KeeperPaths
+from catalog.ledgers.keeper.address import KeeperAddress, KeeperPaths
 from catalog.ledgers.keeper.rows import KeeperRows, sealed
 from catalog.ledgers.keeper.session import AttemptError, KeeperSession
 from tableformat.errors import LedgerError
