@@ -83,7 +83,7 @@ from spark_ext.python_values import (
 )
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.messages import in_python
-from spark_ext.system_tables.exports import known_ledger
+from spark_ext.system_tables import known_ledger
 from tableformat.errors import TableFormatError, UsageError
 from tableformat.export.options import PROOF_SECONDS
 from tableformat.export.slices import without_files

@@ -37,7 +37,7 @@ from spark_ext.actions.exports import NamedTable, none_of_name, present_names, r
 from spark_ext.actions.logs import LoggedEffects, log_note
 from spark_ext.sql.catalogs import open_destination_in
 from spark_ext.sql.statements import KillMode
-from spark_ext.system_tables.exports import known_ledger
+from spark_ext.system_tables import known_ledger
 from tableformat.committer import DETACHED_BRANCH, LakeTableState, Superseded, Unknown
 from tableformat.effects import Direct
 from tableformat.errors import (

@@ -28,7 +28,7 @@ from spark_ext.procedures.export import DESTINATION, PARTITION_ID, SOURCE
 from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh_errors
 from spark_ext.sql.export import joined
-from spark_ext.system_tables.exports import timestamp
+from spark_ext.system_tables import timestamp
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
 from tableformat.export.options import PROOF_SECONDS
 from tableformat.ledger import Row, Standing

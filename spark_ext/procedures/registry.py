@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from spark_ext import system_tables
 from spark_ext.procedures.archive import ARCHIVE_PARTITION
 from spark_ext.procedures.declarations import Procedure, SystemTable
 from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
@@ -20,10 +21,6 @@ from spark_ext.procedures.lake_tables import (
     VERIFY_PARTITION,
 )
 from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
-from spark_ext.system_tables import exports as counters
-from spark_ext.system_tables import parts
-from spark_ext.system_tables import parts as partitions
-from spark_ext.system_tables.exports import PART_LOG, REPLICATED_PARTITION_EXPORTS
 
 __all__ = ["PROCEDURES", "TABLES"]
 
@@ -50,13 +47,13 @@ PROCEDURES: Final[Mapping[str, Procedure]] = {
 TABLES: Final[Mapping[str, SystemTable]] = {
     table.name: table
     for table in (
-        counters.EVENTS,
-        counters.METRICS,
-        partitions.PARTITIONS,
-        parts.PARTS,
-        parts.DETACHED_PARTS,
-        PART_LOG,
-        REPLICATED_PARTITION_EXPORTS,
+        system_tables.EVENTS,
+        system_tables.METRICS,
+        system_tables.PARTITIONS,
+        system_tables.PARTS,
+        system_tables.DETACHED_PARTS,
+        system_tables.PART_LOG,
+        system_tables.REPLICATED_PARTITION_EXPORTS,
     )
 }
 """The system tables by name."""

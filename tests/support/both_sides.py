@@ -11,7 +11,7 @@ from typing import Final
 
 from catalog.clickhouse.connection import ClickHouseError
 from spark_ext.procedures.declarations import SystemTable
-from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
+from spark_ext.system_tables import DETACHED_PARTS, PARTS
 from tableformat.errors import TableFormatError
 from tableformat.export.outcome import Status
 from tableformat.export.slices import FileFormat

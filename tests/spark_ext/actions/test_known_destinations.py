@@ -14,7 +14,7 @@ from catalog.storages import schemes
 from catalog.storages.local import LocalStorage
 from spark_ext.actions.exports import LOOKING, KnownDestinations
 from spark_ext.sql import catalogs
-from spark_ext.system_tables.exports import (
+from spark_ext.system_tables import (
     REPLICATED_PARTITION_EXPORTS as TABLE,
 )
 from tableformat.effects import Step

@@ -9,7 +9,7 @@ from pyiceberg.types import LongType, NestedField
 
 from catalog.iceberg.catalogs import open_catalog
 from spark_ext.procedures.declarations import SystemTable
-from spark_ext.system_tables.parts import DETACHED_PARTS, PARTS
+from spark_ext.system_tables import DETACHED_PARTS, PARTS
 from tableformat.errors import (
     NotFoundError,
     RefusedError,

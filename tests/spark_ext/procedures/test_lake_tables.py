@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_ext.system_tables.parts import PARTS
+from spark_ext.system_tables import PARTS
 from tableformat.errors import DestinationError, NotFoundError, UsageError
 from tests.support.session_without_spark import NoSpark
 from tests.support.system_tables import asked

@@ -12,7 +12,7 @@ from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.file_io import LakeFileIO
 from catalog.storages.schemes import BY_CATALOG, Storages
 from spark_ext.procedures.declarations import Call
-from spark_ext.system_tables.parts import PARTS
+from spark_ext.system_tables import PARTS
 from tableformat.errors import NotFoundError, RefusedError, SourceError, UnsupportedError
 from tests.properties.duckdb_reader import DuckDBReader
 from tests.services.minio import MinIO

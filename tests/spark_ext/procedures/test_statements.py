@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.iceberg.catalogs import open_catalog
 from spark_ext.sql import export as background
-from spark_ext.system_tables.exports import known_ledger
+from spark_ext.system_tables import known_ledger
 from tableformat.errors import (
     NotFoundError,
     RefusedError,

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from spark_ext.procedures.declarations import Call
 from spark_ext.sql.messages import in_call, in_statement
-from spark_ext.system_tables.exports import REPLICATED_PARTITION_EXPORTS
+from spark_ext.system_tables import REPLICATED_PARTITION_EXPORTS
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.support.session_without_spark import NoSpark

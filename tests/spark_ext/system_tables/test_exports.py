@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions.exports import ListedExport, in_ledger, list_exports
-from spark_ext.system_tables.exports import (
+from spark_ext.system_tables import (
     REPLICATED_PARTITION_EXPORTS as TABLE,
 )
-from spark_ext.system_tables.exports import export_row
+from spark_ext.system_tables import export_row
 from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, StoppedError
 from tableformat.export.decision import ExportOptions

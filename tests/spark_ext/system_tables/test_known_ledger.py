@@ -8,7 +8,7 @@ import pytest
 
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.ledgers.uris import LEDGER_FILE
-from spark_ext.system_tables.exports import known_ledger
+from spark_ext.system_tables import known_ledger
 from tableformat.errors import UnsupportedError
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.system_tables.parts import (
+from spark_ext.system_tables import (
     PARTITIONS,
     PARTS,
     LakePart,

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_ext.system_tables.exports import EVENTS, METRICS, PART_LOG, event_row, of_parts
+from spark_ext.system_tables import EVENTS, METRICS, PART_LOG, event_row, of_parts
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import Event
 from tableformat.names import TableName

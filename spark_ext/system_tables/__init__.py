@@ -1,1 +1,0 @@
-"""The tables of `mergeberg.system`, which `spark_ext.procedures.registry` lists."""
