@@ -27,7 +27,7 @@ import pyspark
 
 from spark_ext.engine.java import find_java
 from spark_ext.jvm.jar import DIGEST, JAR, MANIFEST, RESOURCE, made_of, render_resource
-from spark_ext.procedures.registry import PROCEDURES, TABLES
+from spark_ext.sql.dispatch import PROCEDURES, TABLES
 from tableformat.errors import NotFoundError, SourceError, TableFormatError, UsageError
 
 __all__ = [

@@ -1,1 +1,1 @@
-"""The procedures of `CALL <catalog>.system.<name>(...)`, one file per group; see `registry`."""
+"""The procedures of `CALL <catalog>.system.<name>(...)`; `spark_ext.sql.dispatch` lists them."""

@@ -1,4 +1,7 @@
-"""Handles requests of the JVM: takes one JSON text, returns one, and never raises.
+"""Lists all procedures and system tables, and handles the JVM's requests for them.
+
+`PROCEDURES` and `TABLES` are the lists, which the resource of the jar and the reference page use,
+too. `respond` takes one JSON text, returns one, and never raises.
 
 A request is `{"call": name, "catalog": text or null, "arguments": {...}}`, or `{"table": name,
 "catalog": text}` for all rows of a system table. In both, `"user"` is the SQL user of the
@@ -12,17 +15,27 @@ from __future__ import annotations
 import json
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
 
 from catalog.iceberg.catalogs import LOCAL_CATALOG
+from spark_ext import system_tables
 from spark_ext.access.check import check_access
+from spark_ext.procedures.archive import ARCHIVE_PARTITION
 from spark_ext.procedures.declarations import Call, Procedure, SystemTable
-from spark_ext.procedures.registry import PROCEDURES, TABLES
-from spark_ext.procedures.statements import EXECUTE_ALTER
+from spark_ext.procedures.export import EXPORT_PARTITION, EXPORT_PARTITIONS
+from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
+from spark_ext.procedures.lake_tables import (
+    CREATE_TABLE_LIKE,
+    GC,
+    PARTITIONS,
+    PARTS,
+    VERIFY_PARTITION,
+)
+from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
 from spark_ext.sql.catalogs import current_of, settings_of
 from spark_ext.sql.messages import in_call, in_statement
 from tableformat.clickhouse_codes import ACCESS_DENIED
@@ -36,7 +49,42 @@ from tableformat.errors import (
     UsageError,
 )
 
-__all__ = ["interrupted", "respond", "worded", "words_of"]
+__all__ = ["PROCEDURES", "TABLES", "interrupted", "respond", "worded", "words_of"]
+
+PROCEDURES: Final[Mapping[str, Procedure]] = {
+    procedure.name: procedure
+    for procedure in (
+        ARCHIVE_PARTITION,
+        CANCEL_EXPORT,
+        CREATE_TABLE_LIKE,
+        EXECUTE_ALTER,
+        EXPORTS,
+        EXPORT_PARTITION,
+        EXPORT_PARTITIONS,
+        FORGET_EXPORT,
+        GC,
+        PARTITIONS,
+        PARTS,
+        VERIFY_PARTITION,
+        *TYPED_PROCEDURES,
+    )
+}
+"""The procedures by name."""
+
+TABLES: Final[Mapping[str, SystemTable]] = {
+    table.name: table
+    for table in (
+        system_tables.EVENTS,
+        system_tables.METRICS,
+        system_tables.PARTITIONS,
+        system_tables.PARTS,
+        system_tables.DETACHED_PARTS,
+        system_tables.PART_LOG,
+        system_tables.REPLICATED_PARTITION_EXPORTS,
+    )
+}
+"""The system tables by name."""
+
 
 _CANCELLED: Final = "57014"
 _STATES: Final = (

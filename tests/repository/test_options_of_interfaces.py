@@ -29,7 +29,7 @@ from spark_ext.cli.declarations import (
     show_log,
     verify,
 )
-from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.sql.dispatch import PROCEDURES
 from spark_ext.sql.statements import TYPED
 
 _OF_SESSION = (

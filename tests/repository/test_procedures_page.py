@@ -7,7 +7,7 @@ import re
 import pytest
 
 from spark_ext.procedures.declarations import Procedure
-from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.sql.dispatch import PROCEDURES
 from spark_ext.sql.statements import TYPED, TypedStatement
 from tests.support.procedures_page import INDEX, index, sections, written
 from tests.support.typed_pages import call

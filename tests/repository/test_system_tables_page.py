@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spark_ext.actions.cancel import KillStatus
-from spark_ext.procedures.registry import TABLES
+from spark_ext.sql.dispatch import TABLES
 from tableformat.ledger import Standing
 from tests.repository.source_files import ROOT
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from spark_ext.procedures.declarations import Procedure
-from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.sql.dispatch import PROCEDURES
 from spark_ext.sql.statements import TYPED
 from tests.support.typed_pages import REFERENCE, call
 

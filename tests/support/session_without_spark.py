@@ -15,8 +15,7 @@ from typing import Any, Final, cast
 from pyspark.sql import SparkSession
 
 from spark_ext.procedures.declarations import Call, Procedure, Value
-from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.dispatch import respond, worded, words_of
+from spark_ext.sql.dispatch import PROCEDURES, respond, worded, words_of
 
 __all__ = ["NoSpark", "Row"]
 

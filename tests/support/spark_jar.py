@@ -19,7 +19,7 @@ from spark_ext.engine.java import find_java
 from spark_ext.jvm.build import build, write_jar
 from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, render_resource
 from spark_ext.procedures.declarations import Procedure, SystemTable
-from spark_ext.procedures.registry import PROCEDURES, TABLES
+from spark_ext.sql.dispatch import PROCEDURES, TABLES
 
 __all__ = ["Driver", "jar_with", "jvm_with_jar"]
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from spark_ext.jvm.build import compile_sources, find_compiler, inputs_digest, is_current, write_jar
 from spark_ext.jvm.jar import JAR, MANIFEST, RESOURCE, made_of, render_resource
 from spark_ext.procedures.declarations import Column, Procedure
-from spark_ext.procedures.registry import PROCEDURES, TABLES
+from spark_ext.sql.dispatch import PROCEDURES, TABLES
 from tableformat.errors import NotFoundError, UsageError
 from tests.repository.source_files import ROOT
 from tests.support.declared_for_tests import CRASH, ECHO, REFUSE, STATE

@@ -16,8 +16,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.set_up import enable
+from spark_ext.sql.dispatch import PROCEDURES
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.spark_application import (
     ICEBERG,

@@ -10,7 +10,7 @@ import pytest
 
 from spark_ext.access.check import check_access
 from spark_ext.procedures.declarations import Value
-from spark_ext.procedures.registry import PROCEDURES, TABLES
+from spark_ext.sql.dispatch import PROCEDURES, TABLES
 from tests.support.asked_rights import CALLS, EXPORT
 from tests.support.session_lake import ALLOWED, opened, rows_of
 from tests.support.session_without_spark import NoSpark

@@ -10,7 +10,7 @@ import ast
 import re
 
 from spark_ext.procedures.declarations import Value
-from spark_ext.procedures.registry import PROCEDURES
+from spark_ext.sql.dispatch import PROCEDURES
 from spark_ext.sql.statements import TYPED
 from tableformat.errors import TableFormatError
 from tests.support.procedures_page import written

@@ -16,8 +16,7 @@ from pyspark.sql import SparkSession
 from catalog.clickhouse.embedded import EmbeddedConnection
 from catalog.storages.schemes import Storages
 from spark_ext.operations.spark_views import SparkView
-from spark_ext.procedures.registry import PROCEDURES
-from spark_ext.sql.dispatch import respond
+from spark_ext.sql.dispatch import PROCEDURES, respond
 from tableformat.file_names import RECEIPTS
 from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS

@@ -23,8 +23,8 @@ from spark_ext.procedures.exports import CANCEL_EXPORT, EXPORTS, FORGET_EXPORT
 from spark_ext.procedures.lake_tables import CREATE_TABLE_LIKE, GC, VERIFY_PARTITION
 from spark_ext.procedures.lake_tables import PARTITIONS as LIST_PARTITIONS
 from spark_ext.procedures.lake_tables import PARTS as LIST_PARTS
-from spark_ext.procedures.registry import PROCEDURES as REGISTERED
 from spark_ext.procedures.statements import EXECUTE_ALTER, TYPED_PROCEDURES
+from spark_ext.sql.dispatch import PROCEDURES as REGISTERED
 from tableformat.errors import DestinationError, NotFoundError, RefusedError, UsageError
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.slices import SliceTask, WritePlan

@@ -17,10 +17,10 @@ from spark_ext.cli.commands.statements import StatementRun
 from spark_ext.cli.main import invoke
 from spark_ext.cli.typed_commands import example
 from spark_ext.procedures.declarations import Call, Value
-from spark_ext.procedures.registry import PROCEDURES
 from spark_ext.procedures.statements import statement_of
 from spark_ext.sql.arguments import GivenValue
 from spark_ext.sql.clauses import Ending, Setting, Target
+from spark_ext.sql.dispatch import PROCEDURES
 from spark_ext.sql.grammar import parse_statement, render_deduplicate, render_statement
 from spark_ext.sql.statement_reader import DottedName
 from spark_ext.sql.statements import (

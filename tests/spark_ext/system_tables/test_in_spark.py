@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from spark_ext.procedures.registry import TABLES
+from spark_ext.sql.dispatch import TABLES
 from tableformat.errors import StoppedError
 from tableformat.export.slices import SliceTask, WritePlan
 from tests.support.local_spark import SPARK_MARKS
