@@ -49,8 +49,17 @@ from spark_ext.sql.statements import (
     TypedStatement,
     Update,
 )
-from tableformat.access.policy import Policy, parse_policy
-from tableformat.access.privileges import EVERYTHING, Act, Need, Of, Privilege, Scope, required_for
+from tableformat.access import (
+    EVERYTHING,
+    Act,
+    Need,
+    Of,
+    Policy,
+    Privilege,
+    Scope,
+    parse_policy,
+    required_for,
+)
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import RefusedError, UsageError
 from tableformat.mergetree.row_functions import reads_outside

@@ -2,7 +2,7 @@
 
 Each statement has here:
 - a class, with its SQL text (`form`) and the privileges that it needs (`act`, of
-  `tableformat.access.privileges`),
+  `tableformat.access`),
 - a function that reads it, in `READERS` by its first word. Grammar and recognition use these words,
 - its named arguments, in `TYPED`. CLI commands, procedures, Python functions and pages are made
   from them.
@@ -45,7 +45,7 @@ from spark_ext.sql.clauses import (
     without_meaning,
 )
 from spark_ext.sql.statement_reader import DottedName, StatementReader
-from tableformat.access.privileges import Act
+from tableformat.access import Act
 from tableformat.mergetree.expression import Expression
 from tableformat.mergetree.partition_literal import All, PartitionLiteral
 from tableformat.names import PartName

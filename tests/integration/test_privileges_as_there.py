@@ -7,7 +7,7 @@ import re
 from catalog.clickhouse.server.client import ServerClient
 from catalog.clickhouse.server.connection import ServerConnection
 from catalog.sources import SourcePlace, server_of
-from tableformat.access.privileges import Act, Of, Privilege, Scope, required_for
+from tableformat.access import Act, Of, Privilege, Scope, required_for
 from tableformat.clickhouse_codes import ACCESS_DENIED
 from tableformat.errors import TableFormatError
 from tests.services.clickhouse_front import ClickHouseFront

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from spark_ext.access.check import POLICY
-from tableformat.access.policy import parse_policy
-from tableformat.access.privileges import REQUIRED, Act, Of, Privilege, Required, includes
+from tableformat.access import REQUIRED, Act, Of, Privilege, Required, includes, parse_policy
 from tests.repository.source_files import ROOT
 
 PAGE = (ROOT / "docs" / "reference" / "access.md").read_text(encoding="utf-8")

@@ -6,17 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.access.policy import (
+from tableformat.access import (
+    EVERYTHING,
     Grant,
     Grantee,
     Membership,
+    Need,
     Policy,
+    Privilege,
     Role,
+    Scope,
     User,
     parse_policy,
     render_policy,
 )
-from tableformat.access.privileges import EVERYTHING, Need, Privilege, Scope
 from tableformat.errors import UsageError
 
 NAMES = st.sampled_from(["a", "b", "c", "lake", "carol@x.example", "it's `q`", "ON", "*", "ä\n"])

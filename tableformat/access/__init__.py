@@ -1,1 +1,0 @@
-"""Access control: the privileges of each statement, and a policy of grants."""
