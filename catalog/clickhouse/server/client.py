@@ -49,8 +49,8 @@ from urllib3.response import BaseHTTPResponse
 
 from catalog.clickhouse.connection import ClickHouseError, large_query_settings
 from catalog.clickhouse.server.settings import ClientCertificate, Host, ServerSettings
+from catalog.network import TlsNames, show_certificate, tls_context
 from catalog.processes import Closing, ScratchDirectory
-from catalog.tls import TlsNames, show_certificate, tls_context
 from tableformat.clickhouse_codes import (
     ACCESS_DENIED,
     AUTHENTICATION_FAILED,

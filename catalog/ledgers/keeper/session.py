@@ -44,7 +44,7 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE
 
 from catalog.ledgers.keeper.address import CA_FILE, CERTIFICATE, KEY, KeeperAddress
-from catalog.tls import TlsNames, show_certificate, tls_context
+from catalog.network import TlsNames, show_certificate, tls_context
 from tableformat.errors import LedgerError
 
 __all__ = [

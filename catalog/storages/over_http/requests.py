@@ -29,10 +29,9 @@ from urllib3 import PoolManager, Timeout
 from urllib3.exceptions import HTTPError, NameResolutionError, SSLError
 from urllib3.response import BaseHTTPResponse
 
-from catalog.network import is_in_clear
+from catalog.network import TlsNames, is_in_clear, tls_context
 from catalog.retry import Failed, repeated
 from catalog.storages.access import ALLOW_INSECURE, CA_FILE, Place
-from catalog.tls import TlsNames, tls_context
 from tableformat.errors import (
     DeniedError,
     DestinationError,
