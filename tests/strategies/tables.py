@@ -197,9 +197,9 @@ _NO_RANDOM: Final = (
     *("BFloat16", "Tuple()", "Nested"),
 )
 _CLASHES: Final = (
-    (("Same", "same"), "differ only in case"),
-    (("_file",), "taken by Iceberg"),
-    (("a.b", "a_x2Eb"), "both are written as"),
+    (("Same", "same"), ("differ only in case",)),
+    (("_file",), ("taken by Iceberg",)),
+    (("a.b", "a_x2Eb"), ("both are written as",)),
 )
 
 
@@ -223,7 +223,6 @@ def tables(
     partition, sorting = draw(partition_keys()), draw(sorting_keys())
     engine = draw(st.sampled_from(_ENGINES))
     types = draw(st.lists(column_types(), min_size=1, max_size=most_columns))
-    refused = [*partition.refused]
     columns = [
         ColumnDefinition("n", UINT32),
         *(ColumnDefinition(name, of) for name, of in (*partition.columns, *sorting.columns)),
@@ -231,12 +230,11 @@ def tables(
         *(_column(draw, i, of) for i, of in enumerate(types)),
         *_with_defaults(draw),
         *_rare(draw),
-        *([] if wanted is None else [wanted]),
+        *([wanted] if wanted else []),
     ]
-    if draw(st.integers(0, 19)) == 19:
-        names, why = draw(st.sampled_from(_CLASHES))
-        columns += [ColumnDefinition(name, Simple("UInt8")) for name in names]
-        refused.append(why)
+    names, clashes = draw(st.sampled_from(_CLASHES)) if draw(st.integers(0, 19)) == 19 else ((), ())
+    columns += [ColumnDefinition(name, Simple("UInt8")) for name in names]
+    refused = [*partition.refused, *clashes]
     refused += [
         f"column {c.name}: "
         for c in columns
