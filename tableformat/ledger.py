@@ -8,15 +8,12 @@ The ledger keeps three things separate (docs/spec/ledger.md):
 * the record in the row: the content of the last export. Its time to live ends only the refusal of
   another export.
 
-A ledger stores rows and decides nothing. `tableformat/export/decision.py` and
-`tableformat/export/commit.py` decide the transitions. `conformance/suites/ledger.py` compares
-each implementation with the one in memory.
+A ledger stores rows; `tableformat/export/decision.py` and `commit.py` decide the transitions.
+`conformance/suites/ledger.py` compares each implementation with the one in memory.
 
-* `MoveIntent`: the claim of a MOVE stores the destination, so that any later run can finish it
-  (decision 0013).
-* `last_export`: a statement (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that
-  both never change the same files. It is not an export: begin, query, end and content of the last
-  export stay the same (RQ…SystemTables.Exports).
+A statement (DROP, UPDATE, OPTIMIZE …) claims the row as an export does, so that both never change
+the same files. It is not an export: begin, query, end and content of the last export stay the same
+(`last_export`; RQ…SystemTables.Exports).
 """
 
 from __future__ import annotations
@@ -89,10 +86,7 @@ class Archived:
 
 @dataclass(frozen=True, slots=True)
 class GivesWay:
-    """The running statement as text, and its owner.
-
-    `stopped_by` is the statement that stops it, '' if none does.
-    """
+    """The running statement as text, its owner, and the statement that stops it, '' for none."""
 
     statement: str
     owner: str
@@ -103,8 +97,9 @@ class GivesWay:
 class MoveIntent:
     """The destination of a key's rows, and the files that leave main once the rows are there.
 
-    `key` is the hash of the key in the destination, `transaction_id` the transaction that brings
-    the rows, `table` the name of the lake table. `files` is a digest of the paths here.
+    It is in the claim, so that any later run can finish the MOVE (decision 0013). `key` is the hash
+    of the key in the destination, `transaction_id` the transaction that brings the rows, `table`
+    the name of the lake table. `files` is a digest of the paths here.
     """
 
     key: str
@@ -532,8 +527,13 @@ class Ledger(History, Protocol):
         """Read many keys in one request, each as `read` does."""
         ...
 
-    def rows(self) -> Iterator[Row]:
-        """Return all rows, latest update first."""
+    def rows(
+        self, *, state: State | None = None, query_id: str = "", not_of: str = ""
+    ) -> Iterator[Row]:
+        """Return all rows, latest update first.
+
+        The arguments select rows: of a state, of the query of their claim, `not_of` a source.
+        """
         ...
 
     def write(self, row: Row) -> Row | Stale:

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from catalog.processes import may_be_alive
 from tableformat.history import MOST_EVENTS, Event, counted
-from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
+from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale, State
 
-__all__ = ["MemoryLedger", "milliseconds", "running_exports"]
+__all__ = ["MemoryLedger", "milliseconds", "running_exports", "selected"]
 
 
 def milliseconds() -> int:
@@ -30,6 +30,19 @@ def running_exports(owners: Mapping[str, Owner], rows: Iterable[Row | None]) -> 
     """
     exporting = (row for row in rows if row is not None and row.is_exporting)
     return sum(may_be_alive(owners[row.key.hash]) for row in exporting)
+
+
+def selected(
+    rows: Iterable[Row], *, state: State | None, query_id: str, not_of: str
+) -> Iterator[Row]:
+    """Return the rows that `Ledger.rows` returns for its arguments, in their order."""
+    return (
+        row
+        for row in rows
+        if state in (None, row.state)
+        and query_id in ("", row.claim.query_id)
+        and (not not_of or row.key.source != not_of)
+    )
 
 
 class MemoryLedger:
@@ -78,11 +91,13 @@ class MemoryLedger:
         with self._lock:
             return tuple(self._rows.get(key) for key in keys)
 
-    def rows(self) -> Iterator[Row]:
-        """Return all rows, latest update first."""
+    def rows(
+        self, *, state: State | None = None, query_id: str = "", not_of: str = ""
+    ) -> Iterator[Row]:
+        """Return all rows, or the selected ones, latest update first."""
         with self._lock:
             rows = sorted(self._rows.values(), key=lambda r: (-r.updated, r.key))
-        return iter(rows)
+        return selected(rows, state=state, query_id=query_id, not_of=not_of)
 
     def write(self, row: Row) -> Row | Stale:
         """Replace the row that has `row.version`."""

@@ -36,7 +36,7 @@ from catalog.ledgers.memory import milliseconds, running_exports
 from catalog.storages.local import make_directory
 from tableformat.errors import LedgerError, RefusedError
 from tableformat.history import MOST_EVENTS, Event, counted
-from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
+from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale, State
 from tableformat.ledger_text import manifest, parse_row, render_row
 from tableformat.messages import Option
 
@@ -319,6 +319,18 @@ _PRIMARY: Final = 0xFF
 """The bits of SQLite's extended error codes that hold the primary code."""
 
 
+# SQLite selects a row in a fraction of the time in which Python parses it. A row that is damaged is
+# selected, so that the parser reports it.
+_SELECT_ROWS: Final = """
+    SELECT key, body, version FROM rows
+    WHERE NOT json_valid(body) OR (
+        (:state = '' OR json_extract(body, '$.state') = :state)
+        AND (:query_id = '' OR json_extract(body, '$.claim.query_id') = :query_id)
+        AND (:not_of = '' OR json_extract(body, '$.key.source') <> :not_of)
+    )
+"""
+
+
 class SqliteLedger:
     """A ledger in an SQLite file, created by the first write.
 
@@ -454,12 +466,15 @@ class SqliteLedger:
             found = [db.execute(query, (key,)).fetchone() for key in keys]
         return tuple(self._row(key, *x) if x else None for key, x in zip(keys, found, strict=True))
 
-    def rows(self) -> Iterator[Row]:
-        """Return all rows, latest update first."""
+    def rows(
+        self, *, state: State | None = None, query_id: str = "", not_of: str = ""
+    ) -> Iterator[Row]:
+        """Return all rows, or the selected ones, latest update first."""
         if not self.is_made():
             return iter(())
+        values = {"state": state or "", "query_id": query_id, "not_of": not_of}
         with self._reading() as db:
-            found = db.execute("SELECT key, body, version FROM rows").fetchall()
+            found = db.execute(_SELECT_ROWS, values).fetchall()
         rows = (self._row(*x) for x in found)
         return iter(sorted(rows, key=lambda r: (-r.updated, r.key)))
 

@@ -35,7 +35,7 @@ from tableformat.ledger import (
 
 __all__ = ["ledger_agreement"]
 
-_KEYS = tuple(Key("source", partition, "table") for partition in ("1", "2", "3"))
+_KEYS = (*(Key("source", partition, "table") for partition in ("1", "2")), Key("s'", "1", "table"))
 _OWNERS = tuple(Owner("host", pid, "then") for pid in (1, 2))
 _CLAIM = Claim(1, "7", "f", 1, recipe="r")
 _NAMES = itertools.count()
@@ -163,7 +163,12 @@ class LedgerAgreement(RuleBasedStateMachine):
             state=state,
             last_error=error,
             updated=self.now,
-            claim=replace(base.claim, kind=kind, statement="" if kind is None else f"{kind} n"),
+            claim=replace(
+                base.claim,
+                kind=kind,
+                statement="" if kind is None else f"{kind} n",
+                query_id="" if kind is None else f"of {key.partition_id}",
+            ),
         )
 
     @rule(by=st.integers(0, 1), count=st.integers(1, 5))
@@ -246,6 +251,19 @@ class LedgerAgreement(RuleBasedStateMachine):
             for key in _KEYS:
                 assert handle.read(key.hash) == self.model.read(key.hash)
                 assert handle.holder(key.hash) == self.model.holder(key.hash)
+
+    @invariant()
+    def both_select_the_same(self) -> None:
+        rows = list(self.model.rows())
+        for ledger in (self.model, *self.handles):
+            for state in State:
+                assert list(ledger.rows(state=state)) == [r for r in rows if r.state is state]
+            for query_id in ("of 1", "of 2", "of none"):
+                of_query = [r for r in rows if r.claim.query_id == query_id]
+                assert list(ledger.rows(query_id=query_id)) == of_query
+            for source in ("source", "s'"):
+                others = [r for r in rows if r.key.source != source]
+                assert list(ledger.rows(not_of=source)) == others
 
     def _exports_now(self) -> int:
         """Return the number of keys that exports hold leases of, without those of statements."""

@@ -396,7 +396,7 @@ def staging_in_use(
     """
     return frozenset(
         name
-        for row in ledger.rows()
-        if row.state is State.RUNNING and row.claim.staging and not is_unneeded(row)
+        for row in ledger.rows(state=State.RUNNING)
+        if row.claim.staging and not is_unneeded(row)
         for name in row.claim.staging
     )

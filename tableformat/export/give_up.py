@@ -236,7 +236,8 @@ def withdraw_killed(ports: Ports, query_id: str, claimed: Iterable[Row]) -> froz
         return frozenset()
 
     def marked() -> frozenset[str]:
-        return frozenset(r.key.hash for r in ports.ledger.rows() if is_killed(r, query_id))
+        of_query = ports.ledger.rows(query_id=query_id)
+        return frozenset(r.key.hash for r in of_query if is_killed(r, query_id))
 
     known = ports.effects(Step.READ_LEDGER, marked)
     if not known:

@@ -220,10 +220,9 @@ class ConcurrentExports:
         return given_up
 
     def _look(self) -> SameNameExports:
-        uuid, rows = self._to.layout.table_uuid, self._ports.ledger.rows
-        return self._ports.effects(
-            Step.READ_LEDGER, lambda: same_name_exports(self._to.table, uuid, rows)
-        )
+        uuid, table = self._to.layout.table_uuid, self._to.table
+        rows = partial(self._ports.ledger.rows, not_of=table.key_source)
+        return self._ports.effects(Step.READ_LEDGER, lambda: same_name_exports(table, uuid, rows))
 
     def _refusal(
         self,

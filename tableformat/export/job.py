@@ -128,7 +128,8 @@ class KilledQuery:
             return
 
         def is_marked() -> bool:
-            return any(is_killed(row, query_id) for row in self._ports.ledger.rows())
+            of_query = self._ports.ledger.rows(query_id=query_id)
+            return any(is_killed(row, query_id) for row in of_query)
 
         if self._ports.effects(Step.READ_LEDGER, is_marked):
             message = (

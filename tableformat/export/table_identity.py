@@ -216,7 +216,7 @@ def same_name_exports(
     Args:
         table: the source table.
         destination: the lake table's uuid.
-        rows: returns all rows of the ledger.
+        rows: returns all rows of the ledger, or those of other sources.
 
     Raises:
         LedgerError: the ledger cannot be read.

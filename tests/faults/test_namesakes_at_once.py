@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +24,12 @@ from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.ledger import Ledger, Row, State
+from tableformat.ledger import Ledger, State
 from tests.support.fakes import TABLE
 from tests.support.scenarios import (
     ALL,
     AtStep,
+    CountingReads,
     Partitions,
     in_shard,
     ledger_rows,
@@ -194,20 +195,6 @@ def test_an_export_that_misses_the_others_give_up_ends_in_time(lake: Path) -> No
     assert rows_in_main(lake) == 3 + 12
 
 
-class Counting:
-    """A ledger of which it is counted how often all of it is read."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger, self.reads = ledger, 0
-
-    def rows(self) -> Iterable[Row]:
-        self.reads += 1
-        return self._ledger.rows()
-
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._ledger, name)
-
-
 def test_a_rehearsal_reads_the_ledger_once_for_all_partitions(lake: Path) -> None:
     """Harm prevented: ten thousand partitions, and as many times ten thousand rows."""
     assert run(ports_of(lake, table_of("uuid:b"))).status is Status.COMMITTED
@@ -215,7 +202,7 @@ def test_a_rehearsal_reads_the_ledger_once_for_all_partitions(lake: Path) -> Non
     source.by_id |= {f"q{number}": parts_of(f"q{number}", 1) for number in range(5)}
     ports = ports_of(lake, source)
     with contextlib.closing(ports.ledger):
-        ledger = Counting(ports.ledger)
+        ledger = CountingReads(ports.ledger)
         found = rehearse(
             ALL,
             source,

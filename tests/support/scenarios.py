@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlparse
 
 import pyarrow as pa
@@ -179,6 +179,20 @@ def ports_of(
     ports = job_ports(directory, source, effects=effects, clock=clock)
     ports = replace(ports, writer=partial(RealFiles, storage=ports.storage))
     return replace(ports, is_alive=lambda _: True) if alive else ports
+
+
+class CountingReads:
+    """A ledger of which it is counted how often all its rows are read."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger, self.reads = ledger, 0
+
+    def rows(self, **selected: Any) -> Iterator[Row]:
+        self.reads += not selected
+        return cast("Iterator[Row]", self._ledger.rows(**selected))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
 
 
 def run(

@@ -42,10 +42,10 @@ from catalog.ledgers.keeper.session import (
     sync,
     transaction,
 )
-from catalog.ledgers.memory import milliseconds, running_exports
+from catalog.ledgers.memory import milliseconds, running_exports, selected
 from catalog.network import some
 from tableformat.history import MOST_EVENTS, Event, counted
-from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale
+from tableformat.ledger import Lease, LeaseHeld, Owner, Row, Stale, State
 
 __all__ = ["KeeperLedger"]
 
@@ -108,15 +108,18 @@ class KeeperLedger:
 
         return self._session.within(_row_action("read", keys), attempt) if keys else ()
 
-    def rows(self) -> Iterator[Row]:
-        """Return all rows, latest update first."""
+    def rows(
+        self, *, state: State | None = None, query_id: str = "", not_of: str = ""
+    ) -> Iterator[Row]:
+        """Return all rows, or the selected ones, latest update first. It reads all of them."""
 
         def attempt() -> list[Row]:
             found = self._open_existing()
             rows = found.rows.read(found.rows.keys()) if found else []
             return sorted((r for r in rows if r), key=lambda r: (-r.updated, r.key))
 
-        return iter(self._session.within("read the rows", attempt))
+        rows = self._session.within("read the rows", attempt)
+        return selected(rows, state=state, query_id=query_id, not_of=not_of)
 
     def write(self, row: Row) -> Row | Stale:
         """Replace the row that has `row.version`."""

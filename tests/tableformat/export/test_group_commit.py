@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
 
 from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
+from tableformat.export import job
 from tableformat.export.commit import commit
-from tableformat.ledger import State
-from tests.support.lake import KEY, Meddling, claim, commit_of, ports, rows_in_main
+from tableformat.export.outcome import Status
+from tableformat.ledger import Ledger, State
+from tests.support.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
+from tests.support.scenarios import CountingReads, Partitions, parts_of, ports_of, run
 
 
 def test_several_partitions_land_in_one_snapshot(table: IcebergTable, ledger: MemoryLedger) -> None:
@@ -62,3 +69,22 @@ def test_a_partition_of_a_group_that_has_landed_already_is_not_sent_again(
     assert meddling.sends == 1
     assert all(isinstance(o, Committed) and o.in_main for o in outcomes.values())
     assert rows_in_main(table) == 30
+
+
+def test_no_group_reads_all_rows_of_the_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Harm prevented: a hundred groups of partitions, and a hundred times ten thousand rows."""
+    source = Partitions(by_id={name: parts_of(name, 7) for name in ("p1", "p2", "p3")})
+    reads = {}
+    for most in (1, 3):
+        monkeypatch.setattr(job, "MOST_PARTITIONS", most)
+        directory = tmp_path / str(most)
+        make_table(directory)
+        ports = ports_of(directory, source)
+        counting = CountingReads(ports.ledger)
+        done = run(directory, source, ports=replace(ports, ledger=cast("Ledger", counting)))
+        assert [one.status for one in done] == [Status.COMMITTED] * 3
+        reads[most] = counting.reads
+
+    assert reads[1] == reads[3]
