@@ -179,7 +179,8 @@ class AbfsObjects:
         """
         pool = connections(NAME, access)
         self._sas = dict(parse_qsl(access.sas or "", keep_blank_values=True))
-        self.http = Client(pool, access.endpoint, signed_by(access), AbfsRefusalError.of)
+        signed = signed_by(access)
+        self.http = Client(pool, access.endpoint, signed, AbfsRefusalError.of, mark="x-ms-")
 
     def insert(self, place: Place, content: Content) -> None:
         """Store an object; an existing one is replaced."""

@@ -27,6 +27,7 @@ from catalog.storages.over_http.requests import (
     RefusalError,
     Requests,
     Store,
+    check_is_stores,
     connections,
     verified,
 )
@@ -153,6 +154,7 @@ class GsObjects:
     def chunks(self, place: Place) -> Iterator[Iterator[bytes]]:
         """Open an object's bytes, which are verified at the end."""
         with self.http.open_response("GET", _object(place), query={"alt": "media"}) as response:
+            check_is_stores(response, "x-goog-")
             # A composed object has no MD5.
             md5 = _MD5.search(response.headers.get("X-Goog-Hash", ""))
             yield verified(response, md5[1] if md5 else None)
@@ -205,7 +207,7 @@ class GsObjects:
             yield from content.pieces()
             yield tail
 
-        self._document(
+        stored = self._document(
             "POST",
             f"/upload{_bucket(place)}",
             {"uploadType": "multipart", "fields": "generation", **query},
@@ -215,6 +217,8 @@ class GsObjects:
             },
             body=body(),
         )
+        if "generation" not in stored:
+            raise GsRefusalError(200, "", f"the response to an upload is {json.dumps(stored)}")
 
 
 def _bucket(place: Place) -> str:

@@ -32,6 +32,7 @@ from catalog.storages.over_http.requests import (
     ChangedError,
     Client,
     Content,
+    ForeignResponseError,
     RefusalError,
     Requests,
     Store,
@@ -195,6 +196,8 @@ class HdfsObjects:
         """Open a file's bytes, which the DataNode verifies by its checksums."""
         rows, path = self._data_node("GET", place, "OPEN")
         with rows.open_response("GET", path) as response:
+            if "html" in response.headers.get("Content-Type", ""):
+                raise ForeignResponseError(response)
             yield response.stream(_CHUNK)
 
     def below(self, place: Place) -> Iterator[StoredObject]:

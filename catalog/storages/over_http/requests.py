@@ -49,6 +49,7 @@ __all__ = [
     "ChangedError",
     "Client",
     "Content",
+    "ForeignResponseError",
     "LoginError",
     "ObjectClient",
     "Reachable",
@@ -56,6 +57,7 @@ __all__ = [
     "Requests",
     "Signed",
     "Store",
+    "check_is_stores",
     "connections",
     "error_text",
     "is_transient",
@@ -124,7 +126,16 @@ class LoginError(Exception):
         super().__init__(summary)
 
 
-FAILURES: Final = (RefusalError, ChangedError, LoginError, HTTPError)
+class ForeignResponseError(Exception):
+    """A success that is not the store's, such as the page of a proxy: nothing was done or read."""
+
+    def __init__(self, response: BaseHTTPResponse) -> None:
+        """Keep what came instead."""
+        of = response.headers.get("Content-Type", "no type")
+        super().__init__(f"{response.status}: something else than the store responded, with {of}")
+
+
+FAILURES: Final = (RefusalError, ChangedError, LoginError, ForeignResponseError, HTTPError)
 """The exceptions of a request."""
 
 
@@ -215,7 +226,7 @@ def missing_object(location: str) -> MissingError:
 
 def error_text(error: Exception) -> str:
     """Return a request's failure as one line, which may have secrets."""
-    if isinstance(error, RefusalError | LoginError | ChangedError):
+    if isinstance(error, RefusalError | LoginError | ChangedError | ForeignResponseError):
         return str(error)
     if isinstance(error, NameResolutionError):
         return f"the host cannot be found: {error}"
@@ -247,6 +258,20 @@ def verified(response: BaseHTTPResponse, md5: str | None) -> Iterator[bytes]:
         yield chunk
     if md5 and base64.b64decode(md5) != digest.digest():
         raise ChangedError("its bytes are not those that were stored")
+
+
+def check_is_stores(response: BaseHTTPResponse, mark: str) -> None:
+    """Check that a successful response is the store's.
+
+    Args:
+        response: with the headers.
+        mark: what the name of one of them begins with, in small letters.
+
+    Raises:
+        ForeignResponseError: it is not.
+    """
+    if not any(name.lower().startswith(mark) for name in response.headers):
+        raise ForeignResponseError(response)
 
 
 class Content:
@@ -468,6 +493,7 @@ class Client:
         endpoint: str,
         signed: Signed,
         refusal: Callable[[int, Mapping[str, str], bytes], RefusalError],
+        mark: str = "",
     ) -> None:
         """Keep the settings.
 
@@ -476,8 +502,10 @@ class Client:
             endpoint: the base of all paths.
             signed: returns the authentication headers.
             refusal: parses an error response: its status, headers and body.
+            mark: what a header of every response of the store begins with, '' for nothing.
         """
         self._pool, self._endpoint, self._signed, self._refusal = pool, endpoint, signed, refusal
+        self._mark = mark
 
     @contextmanager
     def open_response(
@@ -494,6 +522,7 @@ class Client:
         Raises:
             RefusalError: the server refused it.
             LoginError: the client cannot authenticate.
+            ForeignResponseError: something else than the store responded.
             HTTPError: there is no complete response.
         """
         query, headers = query or {}, headers or {}
@@ -520,6 +549,7 @@ class Client:
     def _check(self, response: BaseHTTPResponse) -> None:
         if response.status >= _FAILED:
             raise self._refusal(response.status, response.headers, response.read())
+        check_is_stores(response, self._mark)
 
     def request(
         self,
@@ -535,6 +565,7 @@ class Client:
         Raises:
             RefusalError: the server refused it.
             LoginError: the client cannot authenticate.
+            ForeignResponseError: something else than the store responded.
             HTTPError: there is no complete response.
         """
         with self.open_response(method, path, query=query, headers=headers, body=body) as response:

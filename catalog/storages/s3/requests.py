@@ -52,6 +52,7 @@ __all__ = ["FAILURES", "Requests", "code_of", "error_text", "failure", "is_missi
 
 FAILURES: Final = (BotoCoreError, ClientError, BrokenTlsError)
 """The exceptions of a request; the last one is for bytes that changed in transit."""
+_FAILED: Final = 300
 _NOT_IMPLEMENTED: Final = 501
 # A response to HEAD has no body, so its code is the status.
 _MISSING: Final = ("404", "NoSuchKey")
@@ -83,6 +84,46 @@ _TRANSIENT_ERRORS: Final = (
     IncompleteReadError,
     NotConnectedError,
 )
+
+
+# What S3 and the stores with its interface send with each success.
+_SENT: Final[Mapping[str, str]] = {
+    "CompleteMultipartUpload": "ETag",
+    "CreateMultipartUpload": "UploadId",
+    "GetObject": "ETag",
+    "HeadObject": "ETag",
+    "ListMultipartUploads": "IsTruncated",
+    "ListObjectsV2": "IsTruncated",
+    "ListParts": "IsTruncated",
+    "PutObject": "ETag",
+    "UploadPart": "ETag",
+    "UploadPartCopy": "CopyPartResult",
+}
+
+
+class ForeignResponseError(HTTPClientError):  # type: ignore[misc]  # boto3 has no types
+    """A success that is not S3's, such as the page of a proxy: nothing was done or read."""
+
+    fmt = "{status}: something else than S3 responded to {operation}, with {type}"
+
+
+def _check_is_s3(http_response: Any, parsed: Mapping[str, Any], model: Any, **_: Any) -> None:
+    """Check that a success is one of S3; boto3 takes any text for one.
+
+    Raises:
+        ForeignResponseError: it is not.
+    """
+    if http_response.status_code >= _FAILED:
+        return
+    needed = _SENT.get(model.name)
+    # The response to a removal has no body.
+    if needed in parsed if needed else not http_response.content:
+        return
+    raise ForeignResponseError(
+        status=http_response.status_code,
+        operation=model.name,
+        type=http_response.headers.get("Content-Type", "no type"),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,8 +300,18 @@ class Requests:
             summary = self.access.masked(error_text(error))
             return Failed(summary, is_transient(error), failure(what, location, error, self.access))
 
+        def sent() -> T:
+            try:
+                return request(self.client)
+            except RecursionError as error:
+                # boto3 follows each redirect by a request of its own for the region.
+                text = "the server redirects every request to itself"
+                raise EndpointConnectionError(
+                    endpoint_url=self.access.endpoint, error=text
+                ) from error
+
         return repeated(
-            lambda: request(self.client),
+            sent,
             doing=f"{what} {location}",
             failures=FAILURES,
             failed=failed,
@@ -303,6 +354,7 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
     except ValueError as error:
         # boto3 accepts fewer host names than URLs may have, none with an underscore.
         raise no_address() from error
+    client.meta.events.register("after-call.s3", _check_is_s3)
     if is_in_clear(access.endpoint or ""):
         _warn_of_http(access.endpoint)
     if access.endpoint is None and is_in_clear(client.meta.endpoint_url):

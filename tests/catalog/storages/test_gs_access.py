@@ -198,7 +198,8 @@ def test_without_the_login_library_the_error_says_what_to_install(
 
 
 def test_credentials_are_in_every_request_and_in_no_address() -> None:
-    server, storage = asked(EMPTY)
+    stored = response_of(b'{"generation": "1"}', ours=False)
+    server, storage = asked(EMPTY, stored, EMPTY)
     with server:
         storage.list("gs://b/lake")
         storage.put("gs://b/lake/f", b"x")
