@@ -220,9 +220,11 @@ class ConcurrentExports:
         return given_up
 
     def _look(self) -> SameNameExports:
-        uuid, table = self._to.layout.table_uuid, self._to.table
-        rows = partial(self._ports.ledger.rows, not_of=table.key_source)
-        return self._ports.effects(Step.READ_LEDGER, lambda: same_name_exports(table, uuid, rows))
+        uuid, table, ledger = self._to.layout.table_uuid, self._to.table, self._ports.ledger
+        return self._ports.effects(
+            Step.READ_LEDGER,
+            lambda: same_name_exports(table, uuid, lambda: ledger.rows(not_of=table.key_source)),
+        )
 
     def _refusal(
         self,
