@@ -27,10 +27,10 @@ from spark_ext.cli.sections import Invocation
 from spark_ext.demo.directory import DemoError
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statement_reader import DottedName, shown_statement
-from spark_ext.sql.statements import KillQuery
+from spark_ext.sql.statements import Alter, Fetch, KillQuery
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError, UsageError
 from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED, REFUSED, USAGE
-from tableformat.names import HiveName, LakeName
+from tableformat.names import HiveName, LakeName, secret_in
 
 __all__ = [
     "command_of",
@@ -254,10 +254,15 @@ class _Line:
     def is_repeatable(self) -> bool:
         """Whether the command can be shown: no statement or word of another program has a secret.
 
-        A statement is not changed, because every text in it may mean something.
+        A statement is not changed, because every text in it may mean something. In one that can be
+        read, only locations of files are addresses.
         """
         if self.command == ("alter",):
-            return shown_statement(self.operand) == self.operand
+            read = parse_statement(self.operand)
+            if read is None:
+                return shown_statement(self.operand) == self.operand
+            commands = read.commands if isinstance(read, Alter) else ()
+            return not any(secret_in(one.path) for one in commands if isinstance(one, Fetch))
         if self.command == ("spark",):
             given = [piece[0] for piece in self.pieces if len(piece) == 1]
             return not any(holds_secret(one) or without_secret(one) != one for one in given)

@@ -61,6 +61,7 @@ ALLOWED: Final = (
 """Settings without which the table cannot be made."""
 LEFT_OUT: Final = frozenset(
     {
+        "allow_ddl",  # cannot be set back
         "allow_python_table_function",  # may not be set in a session
         "database",  # an unknown one refuses every statement, also the one that sets it back
         "dialect",  # as `database`

@@ -190,7 +190,7 @@ def test_such_files_go_from_table_to_table_and_stay_null(
         ("REPLACE PARTITION 0 FROM lake.n.old", other),
         (f"MOVE PARTITION 0 TO TABLE lake.n.{name}", TABLE),
     ):
-        with pytest.raises(RefusedError, match=r"x: it has NULLs, .* Allow NULL there, with"):
+        with pytest.raises(DestinationError, match=r"x: it has NULLs, .* Allow NULL there, with"):
             statuses_of(exported, command, table)
     assert opened(places, name).metadata_location == before
     assert rows(places) == FIRST

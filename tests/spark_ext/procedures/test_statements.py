@@ -314,8 +314,8 @@ def test_without_waiting_a_kill_gives_up_every_command_of_the_statement(
 
     alter(
         session,
-        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.both, "
-        f"EXPORT PARTITION ID '2' TO TABLE lake.n.both {ALLOWED}, "
+        "ALTER TABLE ch.db.many EXPORT PARTITION ID '1' TO TABLE lake.n.given_up, "
+        f"EXPORT PARTITION ID '2' TO TABLE lake.n.given_up {ALLOWED}, "
         "export_merge_tree_partition_wait = 0",
     )
     background.wait_for_all()
@@ -324,7 +324,7 @@ def test_without_waiting_a_kill_gives_up_every_command_of_the_statement(
         ("1", "finished"),
         ("2", "finished"),
     ]
-    assert partitions(many, "both") == []
+    assert partitions(many, "given_up") == []
 
 
 def test_outfile_and_format_are_taken_with_one_warning_and_have_no_effect(
