@@ -67,7 +67,7 @@ _HIVE: Final = f"{HIVE}:"
 _LOCATION: Final = re.compile(
     rf"(?P<begin>(?:{_HIVE})?[A-Za-z][A-Za-z0-9+.-]*://)(?P<authority>[^/?#]*)"
 )
-_HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d*)?"
+_HOST: Final = r"(?:\[[^\]]*\]|[^:@]*)(?::\d+)?"
 # One name before the @ is a container of Azure's or a user.
 _WITHOUT_LOGIN: Final = re.compile(rf"(?:[^:@]*@)?{_HOST}(?:,{_HOST})*")
 _OF_THIS_HOST: Final = "file://"

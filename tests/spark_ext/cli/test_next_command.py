@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_ext.cli.main import main
 from spark_ext.cli.next_command import next_command
+from spark_ext.sql.statement_reader import shown_statement
 from tableformat.errors import Advice, NotFoundError, RefusedError, TableFormatError
 from tests.support.command_lines import context_of
 from tests.wrong.places import Places
@@ -193,10 +194,18 @@ def test_any_text_that_is_no_address_is_repeated_as_it_is(one: str, other: str) 
         ("delete", "lake.n.t", "--all", "--where", one),
         ("update", "lake.n.t", "--set", one, "--where", other),
         ("update", "lake.n.t", f"--set={one}", f"--where={other}"),
-        ("alter", f"DELETE FROM lake.n.t WHERE {one}"),
         ("export", "db.t", "--all", "--where", one, "--convert", other),
     ):
         assert shlex.split(next_command(words, 4, group=main))[1:] == [*words]
+
+
+@given(TEXTS)
+def test_a_statement_is_repeated_as_it_is_or_not_at_all(text: str) -> None:
+    """Harm prevented: a statement with another condition. One with a secret is not repeated."""
+    words = ["alter", f"DELETE FROM lake.n.t WHERE {text}"]
+    following = shlex.split(next_command(words, 4, group=main))[1:]
+
+    assert following == (words if shown_statement(words[1]) == words[1] else [])
 
 
 HIDDEN = "pa55-w0rd-of-mine"
