@@ -149,7 +149,7 @@ def test_a_row_that_another_program_locked_is_waited_for_for_a_bounded_time(
             other = held.enter_context(lake.server.connected(lake.account))
             other.cursor().execute("SELECT 1 FROM iceberg_tables FOR UPDATE")
 
-        shortly = TimeOuts(connect=0.2, read=0.1)
+        shortly = TimeOuts(connect=10, read=0.1)
         ports = lake.ports(source, effects=AtStep(Step.SEND, lock), time_outs=shortly)
         first = run(lake.directory, source, ports=ports)
     again = statuses(run(lake.directory, source))

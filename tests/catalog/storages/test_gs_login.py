@@ -25,6 +25,7 @@ TOKEN = response_of(
     ours=False,
 )
 EMPTY = response_of(b"{}", ours=False)
+STORED = response_of(b'{"generation": "1"}', ours=False)
 
 
 def key_file(directory: Path, token_uri: str) -> Path:
@@ -57,7 +58,7 @@ def storage_of(server: FaultyHttp, key: Path) -> GsStorage:
 
 
 def test_a_key_file_gets_a_token_with_one_request(tmp_path: Path) -> None:
-    with FaultyHttp(TOKEN) as tokens, FaultyHttp(EMPTY) as server:
+    with FaultyHttp(TOKEN) as tokens, FaultyHttp(EMPTY, STORED) as server:
         storage = storage_of(server, key_file(tmp_path, f"{tokens.host.url}/token"))
         assert storage.list("gs://b/lake") == ()
         storage.put("gs://b/lake/f", b"x")
