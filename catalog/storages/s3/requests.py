@@ -305,9 +305,8 @@ class Requests:
                 return request(self.client)
             except RecursionError as error:
                 # boto3 follows each redirect by a request of its own for the region.
-                text = "the server redirects every request to itself"
-                raise EndpointConnectionError(
-                    endpoint_url=self.access.endpoint, error=text
+                raise ForeignResponseError(
+                    status="3xx", operation=what, type="a redirect to itself"
                 ) from error
 
         return repeated(
