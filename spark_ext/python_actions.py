@@ -153,7 +153,8 @@ def archive(  # noqa: PLR0913  one parameter for each of the procedure
         max_slices: number of files written in parallel; None for the session's.
         parallel_formatting: False for one file at a time; None for the session's.
         late_rows: "append" adds rows that arrived after the partition was archived; "append-all"
-            also if some of them may be archived. None refuses them.
+            also if some of them may be archived; "refuse" adds none. None does what the lake
+            table's property mergeberg.late-rows says, and refuses them without it.
         same_as: the identity under which the table was exported before; None for its own.
         dry_run: only report which partitions would leave the source.
         max_replace: refuse if more exported partitions would be replaced; None for no limit.

@@ -259,7 +259,7 @@ def late_rows(call: Call) -> LateRows:
     """
     given = call.text_or_none("late_rows")
     if given is None:
-        return LateRows.REFUSE
+        return LateRows.TABLE
     if given not in EXPORT_OPTIONS["late_rows"].choices:
         values = " or ".join(map(quote_string, EXPORT_OPTIONS["late_rows"].choices))
         message = f"Cannot export with late_rows => {given!r}. Write {values}."

@@ -104,7 +104,7 @@ _EFFECTS: Final = {
     "parallel_formatting": "0 is {}",
     "max_bandwidth": "{}, in bytes per second",
     "max_replace": "{}; -1 is no limit",
-    "late_rows": "{}: `refuse`, `append` or `append-all`",
+    "late_rows": "{}: `refuse`, `append`, `append-all` or `table`",
 }
 """Effects of settings that are not simply the option's flag, by name of the option."""
 
@@ -176,7 +176,7 @@ class StatementSettings:
     fast: bool = False
     check_rows: bool = False
     max_replace: int = _default("max_replace")
-    late_rows: LateRows = LateRows.REFUSE
+    late_rows: LateRows = LateRows.TABLE
 
     @property
     def options(self) -> ExportOptions:

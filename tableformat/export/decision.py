@@ -648,7 +648,7 @@ def _of_archived(
     if options.is_of_statement or (row is not None and _is_of(row, content)):
         return None
     is_begun = row is not None and (row.done is not None or row.state is State.RUNNING)
-    if not is_begun and options.late_rows is LateRows.REFUSE:
+    if not is_begun and not options.late_rows.appends:
         return Skip(Status.REFUSED, archived.why_refused(content))
     return not_late(archived, content, options)
 

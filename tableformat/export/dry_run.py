@@ -34,7 +34,6 @@ from tableformat.export.decision import (
     Skip,
     decide,
     decide_in_tree,
-    in_tree,
     parts_may_be_equal,
 )
 from tableformat.export.destination import change_text, fit, in_spec
@@ -66,7 +65,7 @@ from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row
 from tableformat.mergetree.table import Part
 from tableformat.messages import Option
-from tableformat.names import HiveName, PartitionId
+from tableformat.names import PartitionId
 from tableformat.parquet.writer import file_format
 from tableformat.quantities import counted
 from tableformat.source import FrozenPart, FrozenPartition, Source
@@ -201,9 +200,8 @@ def rehearse(  # noqa: PLR0913  one parameter for each input, and two callbacks 
         looked_at = look_at_table(request, source, lake, ledger, effects=Direct(), note=note)
         plan = looked_at.plan
         found = _existing(looked_at, source, ledger, storage)
-        if isinstance(request.to, HiveName):
-            request = replace(request, options=in_tree(request.options))
-        elif request.options.replace_partition:
+        request = request.for_destination(looked_at.state)
+        if request.options.replace_partition:
             check_one_to_one(plan, request.to)
         ids = select(
             request.selection,

@@ -222,6 +222,22 @@ class ExportRequest:
             return schema_change(plan, name, state)
         return renewal(plan, name, state, is_of_statement=self.options.is_of_statement)
 
+    def for_destination(self, state: LakeTableState | None) -> ExportRequest:
+        """Return the request with the options that hold for its destination.
+
+        They are those for a tree of Hive directories, and what the table's owner has set.
+
+        Args:
+            state: of the destination, None if it does not exist.
+
+        Raises:
+            RefusedError: a property of the table has a value that it cannot have.
+        """
+        options = in_tree(self.options) if isinstance(self.to, HiveName) else self.options
+        properties = state.properties if state is not None else {}
+        late_rows = options.late_rows.in_table(properties, self.to)
+        return replace(self, options=replace(options, late_rows=late_rows))
+
     def of_table(self, table: TableName, tables: int) -> ExportRequest:
         """Return the request for one of several `tables`, the shards of a cluster.
 
@@ -292,8 +308,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
     )  # fmt: skip
     plan, state = looked_at.plan, looked_at.state
     table = plan.table
-    options = in_tree(request.options) if isinstance(request.to, HiveName) else request.options
-    if options.replace_partition:
+    request = request.for_destination(state)
+    if request.options.replace_partition:
         check_one_to_one(plan, request.to)
     selected = select(
         request.selection,
@@ -323,7 +339,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             ports,
             destination,
             leases,
-            options,
+            request.options,
             listing,
             slots=slots,
             commit_every=request.commit_every,

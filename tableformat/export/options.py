@@ -12,11 +12,13 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
+from tableformat.errors import RefusedError
 from tableformat.ledger import MANIFEST_TTL
 
 __all__ = [
     "ABANDONED_TTL",
     "EXPORT_OPTIONS",
+    "LATE_ROWS_PROPERTY",
     "MAX_RETRIES",
     "MAX_SLICES",
     "MOST_PARTITIONS",
@@ -38,6 +40,10 @@ PROOF_SECONDS: Final = 60.0
 """Seconds that a cancellation waits for the proof that nothing of an export can land."""
 
 
+LATE_ROWS_PROPERTY: Final = "mergeberg.late-rows"
+"""The property with which a table's owner says what happens to late rows."""
+
+
 class LateRows(StrEnum):
     """What an export does with rows that arrive in a partition after it was archived."""
 
@@ -46,6 +52,34 @@ class LateRows(StrEnum):
     """They are exported as an increment, next to the archived rows (decision 0023)."""
     APPEND_ALL = "append-all"
     """Also if parts of the source may have archived rows, according to the user none has."""
+    TABLE = "table"
+    """What the lake table's property says; without the property they are refused."""
+
+    @property
+    def appends(self) -> bool:
+        """Whether late rows are added to the lake."""
+        return self in (LateRows.APPEND, LateRows.APPEND_ALL)
+
+    def in_table(self, properties: Mapping[str, str], name: object) -> LateRows:
+        """Return the value that holds for an export into a lake table, never TABLE.
+
+        Args:
+            properties: of the table (docs/spec/table-properties.md), empty for a new one.
+            name: of the table, for an error.
+
+        Raises:
+            RefusedError: the property has another value than `refuse` or `append`.
+        """
+        if self is not LateRows.TABLE:
+            return self
+        text = properties.get(LATE_ROWS_PROPERTY, LateRows.REFUSE.value)
+        if text not in (LateRows.REFUSE, LateRows.APPEND):
+            message = (
+                f"Cannot export to {name}: its property {LATE_ROWS_PROPERTY} is {text!r}, and not "
+                "'refuse' or 'append'. Set one of these, or remove the property."
+            )
+            raise RefusedError(message)
+        return LateRows(text)
 
 
 class OptionType(Enum):
@@ -181,11 +215,12 @@ _ALL: Final = (
     ExportOption(
         "late_rows",
         _TEXT,
-        "rows after an archive: append adds them, append-all also if some may be; NULL refuses",
+        "rows after an archive: refuse, append, append-all (some may be archived); NULL: table",
         "What happens to rows that arrive in a partition after it was archived: refuse; append, "
-        "which adds them next to the archived rows; append-all, also if some may be archived.",
-        in_setting=LateRows.REFUSE.value,
-        in_command=LateRows.REFUSE.value,
+        "which adds them next to the archived rows; append-all, also if some may be archived; "
+        f"table, what its property {LATE_ROWS_PROPERTY} says, without which they are refused.",
+        in_setting=LateRows.TABLE.value,
+        in_command=LateRows.TABLE.value,
         choices=tuple(one.value for one in LateRows),
         setting=f"{_PARTITION}_late_rows",
     ),

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import pytest
 
+from catalog.storages.schemes import open_storage
 from spark_ext.actions.cancel import forget_exports, unarchivable, unarchive_each
 from spark_ext.actions.exports import NamedTable
 from tableformat.effects import Direct, Effects, Step
@@ -18,9 +19,10 @@ from tableformat.errors import RefusedError, TableFormatError
 from tableformat.export.archived import archiving, unarchive
 from tableformat.export.commit import Ports
 from tableformat.export.decision import ExportOptions
+from tableformat.export.dry_run import EXPORT, rehearse
 from tableformat.export.give_up import kill
 from tableformat.export.job import ExportRequest
-from tableformat.export.options import LateRows
+from tableformat.export.options import LATE_ROWS_PROPERTY, LateRows
 from tableformat.export.outcome import Outcome
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.ledger import DetachedPart, Owner, Row, State
@@ -45,6 +47,7 @@ from tests.support.scenarios import (
     ledger_rows,
     parts_of,
     ports_of,
+    pyiceberg,
     rows_by_key,
     rows_in_main,
 )
@@ -152,6 +155,54 @@ def test_late_rows_are_refused_and_the_refusal_names_the_option(world: World) ->
     assert "the source has 40 rows in 1 part of it now" in refused.message
     assert "--late-rows append adds them to the lake" in plain(refused.message)
     assert rows_in_main(world.directory) == 12
+
+
+AS_TABLE = replace(ALL, options=ExportOptions(late_rows=LateRows.TABLE, manifest_ttl=1))
+
+
+def forecast(world: World, request: ExportRequest) -> tuple[str, str]:
+    """Return what a dry run says of the partition."""
+    ports = ports_of(world.directory, world.source)
+    with contextlib.closing(ports.ledger):
+        (found,) = rehearse(
+            request, world.source, ports.lake, ports.ledger,
+            now=world.clock(), slots=1, note=lambda _: None, storage=open_storage,
+        ).forecasts  # fmt: skip
+    return found.action, plain(found.message)
+
+
+def own(world: World, value: str) -> None:
+    """Let the table's owner say what happens to late rows."""
+    with pyiceberg(world.directory).transaction() as transaction:
+        transaction.set_properties({LATE_ROWS_PROPERTY: value})
+
+
+def test_the_owner_of_a_table_decides_what_happens_to_late_rows(world: World) -> None:
+    world.arrive(*lot(1, 40))
+    assert forecast(world, AS_TABLE)[0] == "refused"
+    assert world.run(AS_TABLE).status.value == "refused"
+
+    own(world, "append")
+
+    assert forecast(world, AS_TABLE)[0] == EXPORT
+    assert forecast(world, ALL)[0] == "refused", "the user's option has priority"
+    assert world.run(AS_TABLE).status.value == "committed"
+    assert rows_in_main(world.directory) == 12 + 40
+
+
+@pytest.mark.parametrize("value", ["append-all", "table", "Append", ""])
+def test_another_value_of_the_owner_is_refused_by_name(world: World, value: str) -> None:
+    """Harm prevented: an owner says once, and for all later rows, that none of them is archived."""
+    world.arrive(*lot(1, 40))
+    own(world, value)
+    before = world.rows()
+
+    for act in (forecast, World.run):
+        with pytest.raises(RefusedError, match=rf"mergeberg\.late-rows is '{value}', and not"):
+            act(world, AS_TABLE)
+
+    assert world.rows() == before
+    assert world.run(APPEND).status.value == "committed", "the user's option has priority"
 
 
 def test_three_rounds_of_late_rows_are_in_the_lake_once(world: World) -> None:

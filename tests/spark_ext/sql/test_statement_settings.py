@@ -137,7 +137,7 @@ def test_a_limit_is_a_number_or_none(value: str) -> None:
 def test_a_setting_says_what_happens_to_late_rows() -> None:
     late = "export_merge_tree_partition_late_rows"
 
-    assert settings_of("").options.late_rows is LateRows.REFUSE
+    assert settings_of("").options.late_rows is LateRows.TABLE
     assert settings_of(f"SETTINGS {late} = 'append'").options.late_rows is LateRows.APPEND
     assert settings_of("", **{late: "append"}).options.late_rows is LateRows.APPEND
     with pytest.raises(UsageError, match=r"'all' is not 'refuse' or 'append' or"):
