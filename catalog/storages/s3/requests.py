@@ -86,10 +86,13 @@ _TRANSIENT_ERRORS: Final = (
 )
 
 
-# What S3 and the stores with its interface send with each success.
-_SENT: Final[Mapping[str, str]] = {
+# What S3 and the stores with its interface send with each success of a request that we send; None
+# for a success without a body.
+_SENT: Final[Mapping[str, str | None]] = {
+    "AbortMultipartUpload": None,
     "CompleteMultipartUpload": "ETag",
     "CreateMultipartUpload": "UploadId",
+    "DeleteObject": None,
     "GetObject": "ETag",
     "HeadObject": "ETag",
     "ListMultipartUploads": "IsTruncated",
@@ -115,8 +118,7 @@ def _check_is_s3(http_response: Any, parsed: Mapping[str, Any], model: Any, **_:
     """
     if http_response.status_code >= _FAILED:
         return
-    needed = _SENT.get(model.name)
-    # The response to a removal has no body.
+    needed = _SENT[model.name]
     if needed in parsed if needed else not http_response.content:
         return
     raise ForeignResponseError(
@@ -353,7 +355,8 @@ def _client(access: S3Access, process: int) -> Any:  # noqa: ARG001  see above
     except ValueError as error:
         # boto3 accepts fewer host names than URLs may have, none with an underscore.
         raise no_address() from error
-    client.meta.events.register("after-call.s3", _check_is_s3)
+    for operation in _SENT:
+        client.meta.events.register(f"after-call.s3.{operation}", _check_is_s3)
     if is_in_clear(access.endpoint or ""):
         _warn_of_http(access.endpoint)
     if access.endpoint is None and is_in_clear(client.meta.endpoint_url):
