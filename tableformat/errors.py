@@ -149,6 +149,10 @@ class TableFormatError(Exception):
         """Return the message with the names of the command line."""
         return plain(self.message)
 
+    def __repr__(self) -> str:
+        """Return the class and the text; the marks of the values would be escaped."""
+        return f"{type(self).__name__}({str(self)!r})"
+
     def __format__(self, format_spec: str) -> str:
         """Return the message as it is, so that a message about the error keeps its values."""
         return format(self.message, format_spec)

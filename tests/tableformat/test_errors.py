@@ -12,11 +12,13 @@ from tableformat.errors import (
     SourceError,
     TableFormatError,
     Unable,
+    UsageError,
     during,
     reason_first,
     reason_of,
     refuse_all,
 )
+from tableformat.messages import Option
 
 
 @pytest.mark.parametrize(
@@ -82,6 +84,12 @@ def test_a_message_that_has_a_verb_keeps_it() -> None:
     error: TableFormatError = SourceError("Cannot reach https://ch1: it is gone. Look after it.")
 
     assert str(error.during(Action.FETCH)) == "Cannot reach https://ch1: it is gone. Look after it."
+
+
+def test_the_repr_of_an_error_has_no_marks_of_options() -> None:
+    """Harm prevented: a message about another error shows escapes instead of an option."""
+    error = UsageError(f"Cannot read {Option.HIVE_COLUMN} a. Complete it.")
+    assert repr(error) == "UsageError('Cannot read --hive-column a. Complete it.')"
 
 
 def test_a_message_keeps_its_verb_between_processes() -> None:

@@ -118,8 +118,10 @@ def test_only_trees_have_directories_to_name() -> None:
 @pytest.mark.parametrize("text", ["", "[]", "[1]", '{"a": "("}', '{"a": 1}'])
 def test_unreadable_names_of_a_tree_are_an_error(text: str) -> None:
     """Harm prevented: an export continues without names, into other directories."""
-    with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories"):
+    with pytest.raises(DestinationError, match=r"mergeberg\.tree\.directories") as refused:
         names_in_force("db.t", TREE, {}, {"mergeberg.tree.directories": text})
+    assert str(refused.value).isprintable()
+    assert "\\ufdd" not in str(refused.value)
 
 
 def test_names_of_members_of_the_key_are_taken() -> None:
