@@ -46,7 +46,7 @@ from tableformat.export.give_up import is_killed
 from tableformat.export.group import GroupJob
 from tableformat.export.history import LoggingOutcomes
 from tableformat.export.leases import Leases
-from tableformat.export.options import ABANDONED_TTL, MAX_RETRIES, MOST_PARTITIONS
+from tableformat.export.options import ABANDONED_TTL, MAX_RETRIES, MOST_PARTITIONS, LateRows
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import (
     NO_NAMES,
@@ -63,6 +63,7 @@ from tableformat.export.table_identity import check_same_as, known_as
 from tableformat.export.watermark import Listing, list_source
 from tableformat.export.writers import with_limits, with_retries
 from tableformat.hive.layout import check_names, names_in_force
+from tableformat.iceberg.properties import appends_late_rows
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Key, Ledger, Row, State, Stop
 from tableformat.mergetree.missing_columns import is_constant, is_null, shown_definitions
@@ -234,9 +235,11 @@ class ExportRequest:
             RefusedError: a property of the table has a value that it cannot have.
         """
         options = in_tree(self.options) if isinstance(self.to, HiveName) else self.options
-        properties = state.properties if state is not None else {}
-        late_rows = options.late_rows.in_table(properties, self.to)
-        return replace(self, options=replace(options, late_rows=late_rows))
+        if options.late_rows is LateRows.TABLE:
+            adds = appends_late_rows(state.properties if state is not None else {}, self.to)
+            late_rows = LateRows.APPEND if adds else LateRows.REFUSE
+            options = replace(options, late_rows=late_rows)
+        return replace(self, options=options)
 
     def of_table(self, table: TableName, tables: int) -> ExportRequest:
         """Return the request for one of several `tables`, the shards of a cluster.

@@ -12,13 +12,11 @@ from dataclasses import KW_ONLY, dataclass
 from enum import Enum, StrEnum
 from typing import Final
 
-from tableformat.errors import RefusedError
 from tableformat.ledger import MANIFEST_TTL
 
 __all__ = [
     "ABANDONED_TTL",
     "EXPORT_OPTIONS",
-    "LATE_ROWS_PROPERTY",
     "MAX_RETRIES",
     "MAX_SLICES",
     "MOST_PARTITIONS",
@@ -40,10 +38,6 @@ PROOF_SECONDS: Final = 60.0
 """Seconds that a cancellation waits for the proof that nothing of an export can land."""
 
 
-LATE_ROWS_PROPERTY: Final = "mergeberg.late-rows"
-"""The property with which a table's owner says what happens to late rows."""
-
-
 class LateRows(StrEnum):
     """What an export does with rows that arrive in a partition after it was archived."""
 
@@ -53,33 +47,12 @@ class LateRows(StrEnum):
     APPEND_ALL = "append-all"
     """Also if parts of the source may have archived rows, according to the user none has."""
     TABLE = "table"
-    """What the lake table's property says; without the property they are refused."""
+    """What the lake table's property says (`iceberg.properties.appends_late_rows`)."""
 
     @property
     def appends(self) -> bool:
         """Whether late rows are added to the lake."""
         return self in (LateRows.APPEND, LateRows.APPEND_ALL)
-
-    def in_table(self, properties: Mapping[str, str], name: object) -> LateRows:
-        """Return the value that holds for an export into a lake table, never TABLE.
-
-        Args:
-            properties: of the table (docs/spec/table-properties.md), empty for a new one.
-            name: of the table, for an error.
-
-        Raises:
-            RefusedError: the property has another value than `refuse` or `append`.
-        """
-        if self is not LateRows.TABLE:
-            return self
-        text = properties.get(LATE_ROWS_PROPERTY, LateRows.REFUSE.value)
-        if text not in (LateRows.REFUSE, LateRows.APPEND):
-            message = (
-                f"Cannot export to {name}: its property {LATE_ROWS_PROPERTY} is {text!r}, and not "
-                "'refuse' or 'append'. Set one of these, or remove the property."
-            )
-            raise RefusedError(message)
-        return LateRows(text)
 
 
 class OptionType(Enum):
@@ -218,7 +191,7 @@ _ALL: Final = (
         "rows after an archive: refuse, append, append-all (some may be archived); NULL: table",
         "What happens to rows that arrive in a partition after it was archived: refuse; append, "
         "which adds them next to the archived rows; append-all, also if some may be archived; "
-        f"table, what its property {LATE_ROWS_PROPERTY} says, without which they are refused.",
+        "table, what its property mergeberg.late-rows says, without which they are refused.",
         in_setting=LateRows.TABLE.value,
         in_command=LateRows.TABLE.value,
         choices=tuple(one.value for one in LateRows),

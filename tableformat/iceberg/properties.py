@@ -38,7 +38,7 @@ from pyiceberg.types import (
 
 from tableformat.clickhouse_codes import NOT_IMPLEMENTED
 from tableformat.committer import LakeTableState
-from tableformat.errors import DestinationError, UnsupportedError
+from tableformat.errors import DestinationError, RefusedError, UnsupportedError
 from tableformat.iceberg.schema import MappedColumns
 from tableformat.mergetree.compatibility import other_expressions
 from tableformat.mergetree.engine_text import stored_engine
@@ -51,9 +51,11 @@ from tableformat.names import LakeName, TableName
 __all__ = [
     "FILTER_PROPERTY",
     "FORMAT_VERSION",
+    "LATE_ROWS",
     "MAPPING_VERSION",
     "TABLE_SETTINGS",
     "RememberedSource",
+    "appends_late_rows",
     "filter_properties",
     "filters_of",
     "other_version",
@@ -72,6 +74,8 @@ MAPPING_VERSION: Final = 1
 _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
 _COLUMNS: Final = f"{_PREFIX}columns"
+LATE_ROWS: Final = "mergeberg.late-rows"
+"""The property with which a table's owner says what happens to late rows."""
 _PARTS_APART: Final = "mergeberg.parts-apart"
 _RENEWED: Final = tuple(
     f"{_PREFIX}{name}"
@@ -231,6 +235,26 @@ def parts_apart(properties: Mapping[str, str]) -> int:
     """
     text = properties.get(_PARTS_APART, "0")
     return int(text) if text.isdecimal() else 0
+
+
+def appends_late_rows(properties: Mapping[str, str], name: object) -> bool:
+    """Whether an export into a table adds rows that arrived after the archive, by its property.
+
+    Args:
+        properties: of the table (docs/spec/table-properties.md), empty for a new one.
+        name: of the table, for an error.
+
+    Raises:
+        RefusedError: the property has another value than `append` or `refuse`.
+    """
+    text = properties.get(LATE_ROWS, "refuse")
+    if text not in ("append", "refuse"):
+        message = (
+            f"Cannot export to {name}: its property {LATE_ROWS} is {text!r}, and not 'append' or "
+            "'refuse'. Set one of these, or remove the property."
+        )
+        raise RefusedError(message)
+    return text == "append"
 
 
 def _table(texts: Mapping[str, str], columns: list[dict[str, str]]) -> MergeTreeTable:

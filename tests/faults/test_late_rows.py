@@ -22,9 +22,10 @@ from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import EXPORT, rehearse
 from tableformat.export.give_up import kill
 from tableformat.export.job import ExportRequest
-from tableformat.export.options import LATE_ROWS_PROPERTY, LateRows
+from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome
 from tableformat.export.watermark import Watermark, find_watermark
+from tableformat.iceberg.properties import LATE_ROWS
 from tableformat.ledger import DetachedPart, Owner, Row, State
 from tableformat.mergetree.table import KeeperNode, Part
 from tableformat.messages import plain
@@ -174,7 +175,7 @@ def forecast(world: World, request: ExportRequest) -> tuple[str, str]:
 def own(world: World, value: str) -> None:
     """Let the table's owner say what happens to late rows."""
     with pyiceberg(world.directory).transaction() as transaction:
-        transaction.set_properties({LATE_ROWS_PROPERTY: value})
+        transaction.set_properties({LATE_ROWS: value})
 
 
 def test_the_owner_of_a_table_decides_what_happens_to_late_rows(world: World) -> None:
