@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
 from tableformat.errors import LedgerError
 from tableformat.messages import Command
+from tableformat.names import members
 
 __all__ = [
     "MEANINGS",
@@ -91,7 +92,7 @@ class Event:
 
     def to_json(self) -> str:
         """Return the stored form."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(self, default=members, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Event:

@@ -27,7 +27,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
@@ -51,6 +51,7 @@ from tableformat.ledger import (
 )
 from tableformat.mergetree.table import KeeperNode
 from tableformat.messages import Command
+from tableformat.names import members
 
 __all__ = [
     "MANIFEST_FORMAT",
@@ -75,10 +76,10 @@ _UNKNOWN_ROWS: Final = -1
 
 def render_row(row: Row) -> str:
     """Return the stored form, with `format_version` and `checksum` first."""
-    body = asdict(row)
+    body = members(row)
     del body["version"]
     head = {"format_version": ROW_FORMAT, "checksum": checksum(body)}
-    return json.dumps({**head, **body}, separators=(",", ":"))
+    return json.dumps({**head, **body}, default=members, separators=(",", ":"))
 
 
 def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
@@ -122,8 +123,11 @@ def parse_row(text: str, version: int, *, what: str = "a ledger row") -> Row:
 
 
 def checksum(body: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a JSON object, independent of spaces and the order of members."""
-    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    """Return the SHA-256 of a JSON object, independent of spaces and the order of members.
+
+    A dataclass in it counts as the object of its members.
+    """
+    canonical = json.dumps(body, default=members, sort_keys=True, separators=(",", ":"))
     return f"sha256:{hashlib.sha256(canonical.encode()).hexdigest()}"
 
 
@@ -334,9 +338,9 @@ def stored_manifest(row: Row, most: int) -> str:
 
 
 def _rendered(made: Manifest) -> str:
-    body = _with_texts(asdict(made))
+    body = _with_texts(members(made))
     tail = {"format_version": MANIFEST_FORMAT, "checksum": checksum(_sealed(body, MANIFEST_FORMAT))}
-    return json.dumps({**body, **tail}, indent=2, ensure_ascii=True)
+    return json.dumps({**body, **tail}, default=members, indent=2, ensure_ascii=True)
 
 
 def manifest_of(row: Row, parts: tuple[ExportedPart, ...] | None = None) -> Manifest:
@@ -408,7 +412,7 @@ def _with_texts(body: dict[str, Any]) -> dict[str, Any]:
         **body,
         "snapshot_id": None if snapshot is None else str(snapshot),
         "landed_snapshots": [str(one) for one in body["landed_snapshots"]],
-        "keeper_node": node and {**node, "czxid": str(node["czxid"])},
+        "keeper_node": node and {**members(node), "czxid": str(node.czxid)},
     }
 
 

@@ -14,8 +14,9 @@ import hashlib
 import json
 import re
 import uuid
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any, Final
 
 from tableformat.errors import RefusedError, UsageError
 from tableformat.messages import Command
@@ -33,6 +34,7 @@ __all__ = [
     "TransactionId",
     "check_new_table",
     "hash_of",
+    "members",
     "names_secret",
     "new_query_id",
     "new_transaction_id",
@@ -447,10 +449,30 @@ class TransactionId:
         return int(self.value) >> _LOW_BITS
 
 
+# A group of exports asks for the hash of each of its keys dozens of times.
+@lru_cache(maxsize=4096)
 def hash_of(*texts: str) -> str:
     """Return a hash of texts in 26 characters, for file names and names of table properties."""
     digest = hashlib.sha256(json.dumps(texts).encode()).digest()
     return base64.b32encode(digest[:16]).decode().rstrip("=").lower()
+
+
+_MEMBERS: Final[dict[type, tuple[str, ...]]] = {}
+
+
+def members(value: Any) -> dict[str, Any]:
+    """Return the members of a dataclass by their names, in order: the `default` of a JSON encoder.
+
+    The encoder calls it for nested dataclasses, too. This takes a fraction of the time of a deep
+    copy as a dict.
+
+    Raises:
+        TypeError: the value is no dataclass, so that it has no stored form.
+    """
+    kind = type(value)
+    names = _MEMBERS.get(kind) or tuple(field.name for field in fields(kind))
+    _MEMBERS[kind] = names
+    return {name: getattr(value, name) for name in names}
 
 
 def new_query_id() -> str:

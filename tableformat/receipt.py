@@ -7,10 +7,11 @@ stored form is one JSON object; readers refuse a `format_version` that they do n
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from tableformat.errors import LedgerError
+from tableformat.names import members
 
 __all__ = ["RECEIPT_FORMAT", "ColumnStatistics", "PartRange", "Receipt"]
 
@@ -84,7 +85,7 @@ class Receipt:
 
     def to_json(self) -> str:
         """Return the stored form."""
-        return json.dumps(asdict(self), separators=(",", ":"))
+        return json.dumps(self, default=members, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:

@@ -6,7 +6,7 @@ A partition goes through two states: `Work` (to be exported) and `Claimed` (owne
 * The snapshot is released at the end, except for exports that did not finish: while their parts
   are frozen, a change of the source does not invalidate their finished files.
 * `Claiming` resumes the transaction of an interrupted export if its files would be the same: the
-  same parts, read and cut in the same way (`recipe_of`). Then it keeps the finished files.
+  same parts, read and cut in the same way (`recipes_of`). Then it keeps the finished files.
   Otherwise the claim gets a new transaction.
 
 Source: docs/spec/commit-protocol.md, step 1.
@@ -14,7 +14,7 @@ Source: docs/spec/commit-protocol.md, step 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -48,7 +48,7 @@ from tableformat.export.main_state import Holding, Kind
 from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
-from tableformat.export.slices import Slice, finished_files, recipe_of
+from tableformat.export.slices import Slice, finished_files, recipes_of
 from tableformat.export.table_identity import known_node
 from tableformat.ledger import Claim, Key, Row, Stale, State
 from tableformat.mergetree.compatibility import division_of
@@ -355,6 +355,7 @@ class Claiming:
         self._alongside = Alongside(ports.effects, destination.lake, ports.ledger, own)
         self._partitions = 1
         self._epochs: Iterator[int] = iter(())
+        self._recipes: tuple[SourceSnapshot, Callable[[Iterable[Slice]], str]] | None = None
         self.ratio = SizeRatio()
 
     def begin(self, partitions: int) -> None:
@@ -519,7 +520,10 @@ class Claiming:
         return plan_slices(self._to, one, key.hash, made, ranges=frozen.snapshot.layout.ranges)
 
     def _recipe(self, snapshot: SourceSnapshot, slices: tuple[Slice, ...]) -> str:
-        return recipe_of(self._to.write_plan(snapshot, self._ports.job, ()), slices)
+        if self._recipes is None or self._recipes[0] is not snapshot:
+            plan = self._to.write_plan(snapshot, self._ports.job, ())
+            self._recipes = snapshot, recipes_of(plan)
+        return self._recipes[1](slices)
 
 
 def _note(work: Work, planned: _Cut) -> str:

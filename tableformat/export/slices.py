@@ -24,12 +24,13 @@ import heapq
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 from tableformat.errors import Action, LedgerError, MissingError
 from tableformat.file_names import RECEIPTS, PathLayout
 from tableformat.ledger import ExportedPart, Row
+from tableformat.names import members
 from tableformat.parquet.writer import FileFormat
 from tableformat.receipt import PartRange, Receipt
 from tableformat.source import (
@@ -59,7 +60,7 @@ __all__ = [
     "opened_together",
     "processed_parts",
     "receipts_below",
-    "recipe_of",
+    "recipes_of",
     "slices",
     "spread",
     "stored_receipts",
@@ -437,17 +438,22 @@ def _slice(number: int, cuts: Sequence[_Cut], partition_id: str, target: SliceTa
 _SETTLED_LATER = ("layout", "job", "versions", "storage", "tree", "paths", "share", "action")
 
 
-def recipe_of(plan: WritePlan, slices: Iterable[Slice]) -> str:
-    """Return a digest of all values that determine the content of a partition's files.
+def recipes_of(plan: WritePlan) -> Callable[[Iterable[Slice]], str]:
+    """Return the function that digests all values which determine the content of files.
 
-    It leaves out the values that differ between runs, such as the location of the snapshot, the
-    job and the command, and the names of the files.
+    Its argument are the slices of a partition. It leaves out the values that differ between runs,
+    such as the location of the snapshot, the job and the command, and the names of the files.
     """
-    how = {k: v for k, v in asdict(plan).items() if k not in _SETTLED_LATER}
+    how = {k: v for k, v in members(plan).items() if k not in _SETTLED_LATER}
     # Defaults and keys over a DateTime without a zone are computed in it.
     how["zone"] = plan.layout.zone
-    what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]
-    return hashlib.sha256(json.dumps([how, what], sort_keys=True).encode()).hexdigest()
+    of_plan = json.dumps(how, default=members, sort_keys=True)
+
+    def recipe(slices: Iterable[Slice]) -> str:
+        what = [([_rows_of(r) for r in s.ranges], s.rows, s.directory, s.partition) for s in slices]
+        return hashlib.sha256(f"[{of_plan}, {json.dumps(what)}]".encode()).hexdigest()
+
+    return recipe
 
 
 def _rows_of(one: PartRange) -> tuple[str, str, int, int | None, int | None]:

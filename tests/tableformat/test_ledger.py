@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from tableformat.errors import LedgerError
 from tableformat.history import Event
 from tableformat.ledger import Archived, Claim, Landed, Row, StatementKind, Stop
 from tableformat.ledger_text import checksum, parse_row, render_row
+from tableformat.names import members
 from tests.strategies.ledger import events, ledger_rows
 
 
@@ -21,6 +22,12 @@ from tests.strategies.ledger import events, ledger_rows
 def test_a_row_comes_back_as_it_was_stored(row: Row) -> None:
     """Harm prevented: a figure of an export is lost on the way to the disk."""
     assert parse_row(render_row(row), row.version) == row
+
+
+@given(row=ledger_rows())
+def test_a_row_is_encoded_as_a_deep_copy_of_it_would_be(row: Row) -> None:
+    """Harm prevented: the checksum of a row is another one in the next release."""
+    assert json.dumps(row, default=members) == json.dumps(asdict(row))
 
 
 def of_format(row: Row, version: int) -> str:

@@ -10,7 +10,7 @@ import pytest
 from catalog.network import TimeOuts
 from catalog.storages.s3.storage import S3Storage
 from tableformat.errors import Action, DestinationError
-from tableformat.export.slices import Share, Slice, finished_files, recipe_of
+from tableformat.export.slices import Share, Slice, finished_files, recipes_of
 from tableformat.receipt import PartRange, Receipt
 from tests.services.minio import MinIO
 from tests.support.frozen_parts import PLAN
@@ -70,12 +70,19 @@ def test_the_rate_and_the_command_say_nothing_of_what_files_hold() -> None:
     """Harm prevented: with another limit, release or command, finished files are not known."""
     limited = replace(PLAN, share=Share(3, 1000), action=Action.ARCHIVE)
 
-    assert recipe_of(limited, (SLICE,)) == recipe_of(PLAN, (SLICE,))
-    assert recipe_of(replace(PLAN, select="1"), (SLICE,)) != recipe_of(PLAN, (SLICE,))
+    assert recipes_of(limited)((SLICE,)) == recipes_of(PLAN)((SLICE,))
+    assert recipes_of(replace(PLAN, select="1"))((SLICE,)) != recipes_of(PLAN)((SLICE,))
+
+
+def test_the_same_files_have_the_same_recipe_in_the_next_release() -> None:
+    """Harm prevented: a run after an upgrade writes all the finished files again."""
+    known = "9b19b3ea545b216e6d20c96406b2807c263f964619f9d636c62d31f1b596fbab"
+
+    assert recipes_of(PLAN)((SLICE,)) == known
 
 
 def test_files_that_were_computed_in_another_time_zone_are_written_again() -> None:
     """Harm prevented: the days of one partition are those of two time zones."""
     zoned = replace(PLAN, layout=replace(PLAN.layout, zone="Europe/Berlin"))
 
-    assert recipe_of(zoned, (SLICE,)) != recipe_of(PLAN, (SLICE,))
+    assert recipes_of(zoned)((SLICE,)) != recipes_of(PLAN)((SLICE,))
