@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ import adbc_driver_chdb
 import chdb  # noqa: F401
 import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
-from adbc_driver_manager.dbapi import Cursor
+from adbc_driver_manager.dbapi import Connection, Cursor
 
 from catalog.clickhouse.connection import large_query_settings
 from catalog.clickhouse.part_directories import (
@@ -33,6 +33,7 @@ from catalog.clickhouse.part_directories import (
     unread,
 )
 from catalog.clickhouse.slice_reader import OpenSlice, OpenTogether, SliceReader, condition_of
+from catalog.processes import Closing
 from tableformat.errors import InternalError, SourceError
 from tableformat.export.slices import Slice, WritePlan
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
@@ -52,6 +53,33 @@ _NOT_MAPPED: Final = "local_filesystem_read_method = 'pread', min_bytes_to_use_m
 """ClickHouse counts bytes that it reads from files, but not those that it maps into memory."""
 
 
+@dataclass(slots=True)
+class _Connections(Closing):
+    """Connections to the ClickHouse of this process. Opening one takes as long as a small query.
+
+    A new stream ends an earlier one of its connection, so each stream has a connection for itself.
+    """
+
+    idle: list[Connection] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def cursor(self) -> Iterator[Cursor]:
+        """Lend a cursor of a connection that nobody uses; after an error nobody uses it again."""
+        connection = self.idle.pop() if self.idle else adbc_driver_chdb.connect("chdb://")
+        try:
+            with connection.cursor() as cursor:
+                yield cursor
+        except BaseException:
+            connection.close()
+            raise
+        self.idle.append(connection)
+
+    def close(self) -> None:
+        """Close the connections, of which none is used any more."""
+        while self.idle:
+            self.idle.pop().close()
+
+
 @dataclass(frozen=True, slots=True)
 class FileSlice:
     """A `SliceReader` whose parts are files of this host."""
@@ -60,6 +88,7 @@ class FileSlice:
     slice: Slice
     table: str
     where: str
+    connections: _Connections
 
     @property
     def rows(self) -> int | None:
@@ -75,8 +104,7 @@ class FileSlice:
         order = f" ORDER BY {self.plan.order_by}" if self.plan.order_by else ""
         settings = f"{_READ_SETTINGS}{self._zone}{self._pace}"
         sql = f"SELECT {self.plan.select} {self._from}{order} SETTINGS {settings}"
-        # A new stream ends an earlier one of its connection, so each has its own.
-        with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+        with self.connections.cursor() as cursor:
             try:
                 allow_size(cursor, sql)
                 cursor.execute(sql)
@@ -93,13 +121,13 @@ class FileSlice:
         Raises:
             SourceError: a part cannot be read.
         """
-        with adbc_driver_chdb.connect("chdb://") as connection, connection.cursor() as cursor:
+        with self.connections.cursor() as cursor:
             try:
                 settings = f"max_threads = 1, {WIRE_SETTINGS}{self._zone}{self._pace}"
                 sql = f"SELECT {select} {self._from} SETTINGS {settings}"
                 allow_size(cursor, sql)
                 cursor.execute(sql)
-                found: tuple[Any, ...] = cursor.fetchone()
+                found: tuple[Any, ...] = cursor.fetchone() or ()
             except (AdbcError, OSError, pa.ArrowException) as error:
                 raise self._unreadable(error) from error
         return found
@@ -166,22 +194,25 @@ def running() -> Iterator[None]:
 @contextlib.contextmanager
 def reading(plan: WritePlan) -> Iterator[OpenTogether]:
     """Yield a function that opens slices of a plan."""
-    with running():
-        yield partial(open_slices, plan)
+    with running(), _Connections() as connections:
+        yield partial(open_slices, plan, connections=connections)
 
 
 @contextlib.contextmanager
-def open_slices(plan: WritePlan, slices: tuple[Slice, ...]) -> Iterator[OpenSlice]:
+def open_slices(
+    plan: WritePlan, slices: tuple[Slice, ...], *, connections: _Connections | None = None
+) -> Iterator[OpenSlice]:
     """Open small slices of one disk in one table; yield a function that returns each of them.
 
     If that fails, each slice is opened alone, so only a damaged one fails, with its own reason.
     """
     with contextlib.ExitStack() as stack:
+        shared = connections or stack.enter_context(_Connections())
         together: _Table | None = None
         if len(slices) > 1:
             with contextlib.suppress(SourceError):
                 together = stack.enter_context(_table(plan, slices))
-        yield partial(_open_one, plan, together)
+        yield partial(_open_one, plan, together, shared)
 
 
 @contextlib.contextmanager
@@ -191,18 +222,26 @@ def open_slice(plan: WritePlan, slice_: Slice) -> Iterator[FileSlice]:
     Raises:
         SourceError: the parts cannot be read here, or differ from the plan.
     """
-    with _table(plan, (slice_,)) as table:
-        if wrong := _wrong_parts(plan, slice_, table):
-            raise SourceError(wrong)
-        yield FileSlice(plan, slice_, table.name, _where(slice_, table))
+    with _Connections() as connections, _open_alone(plan, connections, slice_) as opened:
+        yield opened
 
 
 @contextlib.contextmanager
-def _open_one(plan: WritePlan, together: _Table | None, slice_: Slice) -> Iterator[SliceReader]:
+def _open_alone(plan: WritePlan, connections: _Connections, slice_: Slice) -> Iterator[FileSlice]:
+    with _table(plan, (slice_,)) as table:
+        if wrong := _wrong_parts(plan, slice_, table):
+            raise SourceError(wrong)
+        yield FileSlice(plan, slice_, table.name, _where(slice_, table), connections)
+
+
+@contextlib.contextmanager
+def _open_one(
+    plan: WritePlan, together: _Table | None, connections: _Connections, slice_: Slice
+) -> Iterator[SliceReader]:
     if together is not None and not _wrong_parts(plan, slice_, together):
-        yield FileSlice(plan, slice_, together.name, _where(slice_, together))
+        yield FileSlice(plan, slice_, together.name, _where(slice_, together), connections)
         return
-    with open_slice(plan, slice_) as opened:
+    with _open_alone(plan, connections, slice_) as opened:
         yield opened
 
 

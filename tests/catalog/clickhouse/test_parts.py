@@ -62,6 +62,31 @@ answer(found)
 """
 
 
+# Reads slices of one task: two streams by turns, one that is left, and the first again. The answer
+# is the ids of each, and how many connections were opened until the first two had ended.
+READ_BY_TURNS = """
+import adbc_driver_chdb
+from itertools import zip_longest
+opened, connect = [], adbc_driver_chdb.connect
+adbc_driver_chdb.connect = lambda *of: opened.append(of) or connect(*of)
+from catalog.clickhouse.parts import open_slice, open_slices, reading
+plan, slices = values
+ids = lambda batches: [v for b in batches if b is not None for v in b.column(0).to_pylist()]
+with reading(plan) as open_together, open_together(slices) as open_slice:
+    with open_slice(slices[0]) as first, open_slice(slices[1]) as second:
+        before = len(opened)
+        by_turns = list(zip_longest(first.batches(), second.batches()))
+        needed = len(opened) - before
+        left = first.batches()
+        next(left)
+        left.close()
+        again = [ids(first.batches()) for _ in range(9)]
+        assert first.row("count()") == (len(again[0]),)
+        more = len(opened) - before - needed
+answer([ids(b for b, _ in by_turns), ids(b for _, b in by_turns), *again, needed, more])
+"""
+
+
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     """Three parts with interleaved ids; rows of the second are deleted lightly."""
@@ -217,6 +242,17 @@ def test_a_damaged_slice_among_others_fails_alone_and_with_its_own_reason(
     first, _, third = of_each_part()
     assert [found[0][1], found[2][1]] == [first, third]
     assert found[1][1].startswith(f"Cannot read part {broken.name} of d.t: ClickHouse did not")
+
+
+def test_the_streams_of_a_task_share_connections_and_never_one_at_a_time(source: Source) -> None:
+    """Harm prevented: a stream ends another one early, or each small file opens a connection."""
+    pieces = tuple(s for i in (0, 2) for s in source.slices(part=i))
+
+    *found, needed, more = in_child(READ_BY_TURNS, PLAN, pieces)
+
+    first, _, last = of_each_part()
+    assert found == [first, last, *[first] * 9]
+    assert (needed, more) == (2, 0)
 
 
 def test_a_missing_slice_does_not_stop_the_others(source: Source) -> None:
