@@ -32,7 +32,7 @@ import uuid
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
@@ -310,6 +310,7 @@ class TaskWork:
                 yield from write_slices(self, self.tasks[number])
 
 
+@cache
 def installed_versions() -> tuple[tuple[str, str], ...]:
     """Return the versions that must be equal on the driver and on every executor."""
     python = ".".join(platform.python_version_tuple()[:2])
@@ -454,8 +455,7 @@ class _Files:
     @classmethod
     def of(cls, plan: WritePlan, access: Access | None = None) -> _Files:
         """Derive it from a plan, once for each task: it takes longer than reading a small slice."""
-        lake_schema = Schema.model_validate_json(plan.schema_json)
-        schema = file_schema(lake_schema, escape=not plan.tree)
+        lake_schema, schema = _schemas(plan.schema_json, escape=not plan.tree)
         written = _in_file(plan.format, lake_schema, schema)
         rate = plan.share.bytes_per_second if plan.share is not None else None
         pace = None if rate is None else Pace(rate)
@@ -465,6 +465,13 @@ class _Files:
         """Create a file that is written at the task's share of the write rate."""
         sink = open_storage(path, self.access).create(path)
         return sink if self.pace is None else PacedSink(sink, self.pace)
+
+
+# A worker runs the tasks of many groups of partitions, which have the same schema.
+@lru_cache(maxsize=8)
+def _schemas(schema_json: str, *, escape: bool) -> tuple[Schema, pa.Schema]:
+    lake_schema = Schema.model_validate_json(schema_json)
+    return lake_schema, file_schema(lake_schema, escape=escape)
 
 
 def _write_slice(

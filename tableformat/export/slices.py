@@ -202,6 +202,9 @@ _LEAST_SPLIT_BYTES: Final = 64 * 1024 * 1024
 _SLICE_COST_BYTES: Final = 1024 * 1024
 _TASKS_PER_SLOT: Final = 3
 _TASK_BYTES: Final = 1024 * 1024 * 1024
+# Each task opens its own ClickHouse and its own tables, which costs as much as ten small files. So
+# more tasks than slots would cost more than they gain where a task lasts a second or two.
+_SHORT_TASK_BYTES: Final = 128 * 1024 * 1024
 # Opening a slice costs as much as reading so many bytes, so larger slices are opened alone.
 _SMALL_BYTES: Final = 16 * 1024 * 1024
 _PARTS_OPENED: Final = 200
@@ -329,13 +332,16 @@ def at_copy(slice_: Slice, copy: SliceCopy) -> Slice:
 def tasks(all_slices: Iterable[Slice], slots: int) -> tuple[SliceTask, ...]:
     """Divide slices among tasks of about equal cost: three for each slot, more if they are large.
 
-    Large slices are dealt first, so that a job does not end with one long task.
+    If all of them are short work, each slot has one task. Large slices are dealt first, so that a
+    job does not end with one long task.
     """
     work = sorted(all_slices, key=lambda s: (-s.estimated_bytes, s.number))
     if not work:
         return ()
     total = sum(_cost(slice_) for slice_ in work)
-    number = max(_TASKS_PER_SLOT * max(1, slots), -(-total // _TASK_BYTES))
+    slots = max(1, slots)
+    is_short = total <= slots * _SHORT_TASK_BYTES
+    number = slots if is_short else max(_TASKS_PER_SLOT * slots, -(-total // _TASK_BYTES))
     return tuple(SliceTask(hand) for hand in deal(work, number, _cost))
 
 

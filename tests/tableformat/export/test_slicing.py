@@ -18,6 +18,7 @@ from tableformat.export.slices import (
     opened_together,
     slices,
     spread,
+    tasks,
 )
 from tableformat.mergetree.table import Part
 from tableformat.names import PartitionId
@@ -195,6 +196,17 @@ def test_a_table_is_never_opened_over_more_parts_than_it_may_have() -> None:
     found = opened_together(SliceTask(many))
 
     assert [len(together) for together in found] == [200, 200, 50]
+
+
+def test_short_work_has_one_task_for_each_slot_and_long_work_three() -> None:
+    """Harm prevented: a table and a ClickHouse for a dozen small files, which cost as much."""
+    (small,) = cut(partition(part(1, 10, 60_000)), 1 << 30)
+    (large,) = cut(partition(part(1, 10, 300_000_000)), 1 << 30)
+    some = [dataclasses.replace(small, number=n) for n in range(100)]
+
+    assert [len(task.slices) for task in tasks(some, 2)] == [50, 50]
+    assert len(tasks([dataclasses.replace(large, number=n) for n in range(6)], 2)) == 6
+    assert len(tasks(some[:1], 2)) == 1
 
 
 def test_idle_slots_may_be_used_for_one_partition() -> None:
