@@ -261,15 +261,16 @@ def write_file(
         OSError: the sink cannot be written.
     """
     stream = _HashingStream(sink)
+    file = _File(schema, leaves(schema), fmt, sort)
     try:
-        rows, facts, footer = _write_groups(batches, stream, schema, fmt, sort, convert, on_rows)
+        rows, facts, footer = _write_groups(batches, stream, file, convert, on_rows)
         _check_rows(rows, footer)
         written = WrittenFile(
             rows=rows,
             bytes=stream.tell(),
             sha256=stream.hexdigest(),
             split_offsets=tuple(_offset(footer.row_group(i)) for i in range(footer.num_row_groups)),
-            columns=column_statistics(footer, leaves(schema), facts, _metrics_modes(fmt, sort)),
+            columns=column_statistics(footer, file.leaves, facts, _metrics_modes(fmt, sort)),
         )
         sink.commit()
     except BaseException:
@@ -278,6 +279,16 @@ def write_file(
         sink.abort()
         raise
     return written
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """The description of a file: its schema with the leaves of it, its format and its order."""
+
+    schema: pa.Schema
+    leaves: tuple[Leaf, ...]
+    format: FileFormat
+    sort: Sequence[SortField]
 
 
 def _metrics_modes(fmt: FileFormat, sort: Sequence[SortField]) -> Callable[[Leaf], MetricsMode]:
@@ -302,19 +313,17 @@ def _check_rows(rows: int, footer: pq.FileMetaData) -> None:
 def _write_groups(
     batches: Iterable[pa.RecordBatch],
     stream: _HashingStream,
-    schema: pa.Schema,
-    fmt: FileFormat,
-    sort: Sequence[SortField],
+    file: _File,
     convert: Callable[[pa.Table], pa.Table],
     on_rows: Callable[[int], None],
 ) -> tuple[int, list[GroupFacts], pq.FileMetaData]:
     """Write one row group after the other; each is freed before the next is collected."""
-    file_leaves = leaves(schema)
+    schema = file.schema
     collected: list[pq.FileMetaData] = []
     facts: list[GroupFacts] = []
     rows = 0
     writer: pq.ParquetWriter | None = None
-    groups = _groups(iter(batches), fmt)
+    groups = _groups(iter(batches), file.format)
     while (group := next(groups, None)) is not None:
         handed_in = group.num_rows
         table = convert(group)
@@ -324,21 +333,21 @@ def _write_groups(
             raise InternalError(f"{message} This is a bug, please report it.")
         # Strings arrive unchecked, and readers fail on one that is not UTF-8.
         table.validate(full=True)
-        _check_decimals(table, file_leaves)
+        _check_decimals(table, file.leaves)
         if writer is None:
             narrow = table.nbytes < _NARROW_ROW_BYTES * table.num_rows
-            options = _options(schema, file_leaves, fmt, sort, narrow=narrow)
+            options = _options(file, narrow=narrow)
             sample = table.take(pa.array(range(0, handed_in, max(1, handed_in // _SAMPLE))))
-            repeating = [leaf for leaf in file_leaves if _repeats(leaf_values(sample, leaf))]
-            options["use_dictionary"] = _paths(schema, repeating)
+            repeating = [leaf for leaf in file.leaves if _repeats(leaf_values(sample, leaf))]
+            options["use_dictionary"] = _paths(file, repeating)
             writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
         writer.write_table(table, row_group_size=_ONE_GROUP)
-        facts.append(group_facts(table, file_leaves))
+        facts.append(group_facts(table, file.leaves))
         rows += handed_in
         del table
         on_rows(rows)
     if writer is None:
-        options = _options(schema, file_leaves, fmt, sort, narrow=False)
+        options = _options(file, narrow=False)
         writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
     writer.close()
     return rows, facts, collected[0]
@@ -389,19 +398,13 @@ def _pieces(batches: Iterator[pa.RecordBatch], fmt: FileFormat) -> Iterator[pa.R
             yield batch.slice(start, step)
 
 
-def _options(
-    schema: pa.Schema,
-    file_leaves: Sequence[Leaf],
-    fmt: FileFormat,
-    sort: Sequence[SortField],
-    *,
-    narrow: bool,
-) -> dict[str, Any]:
+def _options(file: _File, *, narrow: bool) -> dict[str, Any]:
     """Return the settings of the file (docs/spec/files.md)."""
-    index = {leaf.field_id: leaf.index for leaf in file_leaves}
+    fmt = file.format
+    index = {leaf.field_id: leaf.index for leaf in file.leaves}
     options: dict[str, Any] = {
         "compression": fmt.codec,
-        "write_statistics": _paths(schema, [leaf for leaf in file_leaves if in_footer(leaf)]),
+        "write_statistics": _paths(file, [leaf for leaf in file.leaves if in_footer(leaf)]),
         "write_page_index": True,
         "write_page_checksum": True,
         "max_rows_per_page": fmt.page_rows or (_NARROW_PAGE_ROWS if narrow else _PAGE_ROWS),
@@ -412,7 +415,7 @@ def _options(
         "store_schema": False,
         "sorting_columns": [
             pq.SortingColumn(index[field_id], descending=descending, nulls_first=nulls_first)
-            for field_id, descending, nulls_first in sort
+            for field_id, descending, nulls_first in file.sort
         ]
         or None,
     }
@@ -421,7 +424,7 @@ def _options(
     if fmt.dictionary_bytes is not None:
         options["dictionary_pagesize_limit"] = fmt.dictionary_bytes
     if fmt.bloom_columns:
-        missing = [name for name in fmt.bloom_columns if name not in schema.names]
+        missing = [name for name in fmt.bloom_columns if name not in file.schema.names]
         if missing:
             message = f"Cannot write bloom filters: the file has no column {missing[0]!r}."
             raise InternalError(f"{message} This is a bug, please report it.")
@@ -454,12 +457,14 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
     return bool(pc.count_distinct(values).as_py() <= _GREATEST_DISTINCT_SHARE * len(values))
 
 
-def _paths(schema: pa.Schema, some: Sequence[Leaf]) -> bool | list[str]:
+def _paths(file: _File, some: Sequence[Leaf]) -> bool | list[str]:
     """Return leaves of a file as PyArrow's options take them: True for all, or their paths."""
-    if len(some) == len(leaves(schema)):
+    if len(some) == len(file.leaves):
         return True
+    if all(len(leaf.path) == 1 for leaf in some):
+        return [leaf.name for leaf in some]
     empty = io.BytesIO()
-    pq.ParquetWriter(empty, schema).close()
+    pq.ParquetWriter(empty, file.schema).close()
     paths = pq.read_metadata(empty).schema
     return [paths.column(leaf.index).path for leaf in some]
 
