@@ -2,8 +2,8 @@
 
 - `ClickHouseSource` opens the connection at the first call that needs it, and keeps it until
   `close`. A job describes a table and takes its snapshot in one opening, so no other process can
-  open an embedded ClickHouse's directory in between. It closes the source while it writes, and
-  opens it again to release the snapshot.
+  open an embedded ClickHouse's directory in between. It closes the source while it writes, except
+  an embedded one between groups of small partitions, and opens it again to release the snapshot.
 - `with_times` adds the minimum and maximum of the table's time column to each partition, in the
   column's type. system.parts has them only as Date and DateTime, which cannot hold a DateTime64 of
   2299 or 1969, and not at all for a Date32. For other types a query computes them; ClickHouse reads

@@ -133,6 +133,7 @@ class Claimed:
 
 
 _NO_PARTS: Final = PartsLayout("", "", "", "", ())
+_BRIEF_BYTES: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +146,14 @@ class Frozen:
     snapshot: SourceSnapshot
     handles: Mapping[PartitionId, tuple[str, ...]]
     abandoned: tuple[str, ...] = ()
+
+    @property
+    def is_brief(self) -> bool:
+        """Whether its parts are files of this host, so small that they are exported in seconds."""
+        if not isinstance(self.snapshot.layout, PartsLayout):
+            return False
+        parts = (part for one in self.snapshot.partitions for part in one.parts)
+        return sum(part.part.bytes_on_disk for part in parts) <= _BRIEF_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,6 +113,7 @@ from tableformat.source import FrozenPartition, Source
 __all__ = ["Abandoning", "ConcurrentExports", "GroupJob", "Tidying"]
 
 _MAIN_HOLDS_IT = (Status.UNCHANGED, Status.ALREADY_EXPORTED)
+_MOST_MILLISECONDS_OPEN: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,9 +330,12 @@ class GroupJob:
         self._same_table = SameTable(ports, destination.table, options)
         self._concurrent = ConcurrentExports(self._commit_ports, ports.source, destination, options)
         self._increments: list[str] = []
+        self._open_since = ports.clock()
 
-    def run(self, ids: tuple[PartitionId, ...]) -> Generator[Outcome, None, None]:
-        """Export a group; yield the outcome of each partition as soon as it is known."""
+    def run(
+        self, ids: tuple[PartitionId, ...], *, is_last: bool = True
+    ) -> Generator[Outcome, None, None]:
+        """Export a group, the last one or not; yield the outcome of each partition once known."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
         work: list[Work] = []
         try:
@@ -346,7 +350,7 @@ class GroupJob:
                 else:
                     work.append(found)
             if work:
-                yield from self._export(tuple(work))
+                yield from self._export(tuple(work), is_last=is_last)
         except (KeyboardInterrupt, GeneratorExit):
             self._leases.leave()
             raise
@@ -512,12 +516,14 @@ class GroupJob:
             return Begun(row.claim, ())
         return Begun(row.claim, receipts) if receipts else None
 
-    def _export(self, work: tuple[Work, ...]) -> Iterator[Outcome]:
+    def _export(self, work: tuple[Work, ...], *, is_last: bool) -> Iterator[Outcome]:
         by_id = {w.key.partition_id: w for w in work}
         self._ports.begin_writer()
         frozen = self._freezing.freeze(work)
         try:
-            self._ports.source.close()
+            if is_last or not self._stays_open(frozen):
+                self._ports.source.close()
+                self._open_since = self._ports.clock()
             for partition_id, error in frozen.snapshot.refused:
                 begun = by_id[partition_id.value].begun
                 yield self._outcomes.failed(partition_id.value, error, None, begun)
@@ -529,6 +535,15 @@ class GroupJob:
         finally:
             # The release reopens the source, which the next group or the end of the job closes.
             self._freezing.release(frozen, self._still_in_use(frozen))
+
+    def _stays_open(self, frozen: Frozen) -> bool:
+        """Whether the source stays open while the files of a group are written.
+
+        Opening an embedded ClickHouse costs as much as a dozen small partitions. But no other
+        process can open its directory meanwhile, so after some seconds it is closed. A server is
+        always closed, so that the next group chooses among its replicas again.
+        """
+        return frozen.is_brief and self._ports.clock() - self._open_since < _MOST_MILLISECONDS_OPEN
 
     def _still_in_use(self, frozen: Frozen) -> frozenset[str]:
         """Return the names that stay; all of them if the ledger cannot be read."""

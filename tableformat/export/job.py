@@ -352,7 +352,8 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         killed = KilledQuery(ports)
         for chunk in _groups(ids, ports.should_stop):
             killed.check(has_more=True)
-            yield from history.passing(killed.passing(group.run(chunk)))
+            running = group.run(chunk, is_last=chunk[-1] == ids[-1])
+            yield from history.passing(killed.passing(running))
         killed.check(has_more=False)
         commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause

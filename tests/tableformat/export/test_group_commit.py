@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import itertools
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from tableformat.export import job
 from tableformat.export.commit import commit
 from tableformat.export.outcome import Status
 from tableformat.ledger import Ledger, State
+from tableformat.source import ServedLayout, SourceSnapshot
 from tests.support.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
 from tests.support.scenarios import CountingReads, Partitions, parts_of, ports_of, run
 
@@ -88,3 +90,50 @@ def test_no_group_reads_all_rows_of_the_ledger(
         reads[most] = counting.reads
 
     assert reads[1] == reads[3]
+
+
+@dataclass
+class Closing(Partitions):
+    """Partitions of which it is counted how often their source is closed."""
+
+    served: bool = False
+    closed: int = 0
+
+    def snapshot(self, *of: Any, **how: Any) -> SourceSnapshot:
+        made = super().snapshot(*of, **how)
+        layout = ServedLayout("http://here", (), "", "UTC", (), typed=True, ranges=True)
+        return replace(made, layout=layout) if self.served else made
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.mark.parametrize(
+    ("size", "milliseconds", "served", "closed"),
+    [(70, 1, False, 2), (1 << 30, 1, False, 4), (70, 30_000, False, 4), (70, 1, True, 4)],
+)
+def test_the_source_stays_open_between_groups_that_are_written_in_a_moment(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    size: int,
+    milliseconds: int,
+    served: bool,  # noqa: FBT001  a column of the table above
+    closed: int,
+) -> None:
+    """Harm prevented: an embedded ClickHouse starts for every hundred small partitions.
+
+    A server is closed: the next group chooses among its replicas, of which one may be gone.
+    """
+    monkeypatch.setattr(job, "MOST_PARTITIONS", 1)
+    held = {
+        p: [replace(one, bytes_on_disk=size) for one in parts_of(p, 7)] for p in ("a", "b", "c")
+    }
+    source = Closing(by_id=held, served=served)
+    make_table(tmp_path)
+    clock = itertools.count(1_000_000, milliseconds).__next__
+
+    done = run(tmp_path, source, ports=ports_of(tmp_path, source, clock=clock))
+
+    assert [one.status for one in done] == [Status.COMMITTED] * 3
+    # Once for the last group, and once at the end of the job, which has released its parts.
+    assert source.closed == closed
