@@ -337,7 +337,8 @@ def _write_groups(
         if writer is None:
             narrow = table.nbytes < _NARROW_ROW_BYTES * table.num_rows
             options = _options(file, narrow=narrow)
-            sample = table.take(pa.array(range(0, handed_in, max(1, handed_in // _SAMPLE))))
+            step = handed_in // _SAMPLE
+            sample = table.take(pa.arange(0, handed_in, step)) if step > 1 else table
             repeating = [leaf for leaf in file.leaves if _repeats(leaf_values(sample, leaf))]
             options["use_dictionary"] = _paths(file, repeating)
             writer = pq.ParquetWriter(stream, schema, metadata_collector=collected, **options)
@@ -454,7 +455,8 @@ def _repeats(sample: pa.ChunkedArray) -> bool:
     if isinstance(values.type, pa.BaseExtensionType):
         # The functions of Arrow take no UUIDs, only their bytes.
         values = values.cast(values.type.storage_type)
-    return bool(pc.count_distinct(values).as_py() <= _GREATEST_DISTINCT_SHARE * len(values))
+    # This takes half the time of `count_distinct`.
+    return len(pc.unique(values)) <= _GREATEST_DISTINCT_SHARE * len(values)
 
 
 def _paths(file: _File, some: Sequence[Leaf]) -> bool | list[str]:
