@@ -1,7 +1,7 @@
 """`make bench`: an export of ours against ClickHouse's own Parquet INSERT, in one run.
 
 python -m tests.bench [--rows N] [--pairs N] [--partitions N]
-                      [--data hits|metrics|many|served|in_turn] [--directory DIR]
+                      [--data hits|metrics|many|served|in_turn|alternatives] [--directory DIR]
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from tests.bench.alternatives import measure_alternatives, table
 from tests.bench.data import DATASETS, Dataset
 from tests.bench.in_turn import measure_in_turn
 from tests.bench.many import measure_many
@@ -20,6 +21,7 @@ from tests.bench.report import Goals, Section, report
 from tests.bench.series import spark_side, take_pairs, transfer_side
 from tests.bench.served import measure_served
 
+_ALTERNATIVES: Final = "alternatives"
 _IN_TURN: Final = "in_turn"
 _MANY: Final = "many"
 _SERVED: Final = "served"
@@ -27,7 +29,7 @@ _SERVED: Final = "served"
 
 def main() -> int:
     """Measure, print the table, and return the exit code."""
-    names = [*(d.name for d in DATASETS), _MANY, _SERVED, _IN_TURN]
+    names = [*(d.name for d in DATASETS), _MANY, _SERVED, _IN_TURN, _ALTERNATIVES]
     arguments = argparse.ArgumentParser(prog="python -m tests.bench")
     arguments.add_argument("--rows", type=int, default=2_000_000, help="of a partition of hits")
     arguments.add_argument("--pairs", type=int, default=7)
@@ -61,6 +63,13 @@ def main() -> int:
             directory = Path(made).absolute() / _IN_TURN
             directory.mkdir()
             _say(report([measure_in_turn(directory, DATASETS[0], given.rows, given.pairs)]))
+        if _ALTERNATIVES in (given.data or names):
+            for dataset in DATASETS:
+                _say(f"· {dataset.name} by every way into a lake")
+                directory = Path(made).absolute() / f"{_ALTERNATIVES}-{dataset.name}"
+                directory.mkdir()
+                rows = given.rows * dataset.rows
+                _say(table(measure_alternatives(directory, dataset, rows, given.pairs)))
     return 0
 
 

@@ -6,10 +6,13 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from time import perf_counter
+from typing import Final
 
 from tests.support.measured import cpu_seconds
 
-__all__ = ["Figures", "measured"]
+__all__ = ["CannotMeasureError", "Figures", "cannot", "measured"]
+
+_REASON: Final = "cannot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +31,25 @@ class Figures:
 
     @staticmethod
     def from_json(line: str) -> Figures:
-        """Read such a line."""
-        return Figures(**json.loads(line))
+        """Read such a line.
+
+        Raises:
+            CannotMeasureError: the process printed a reason instead (`cannot`).
+        """
+        found = json.loads(line)
+        if _REASON in found:
+            raise CannotMeasureError(found[_REASON])
+        return Figures(**found)
+
+
+class CannotMeasureError(Exception):
+    """What should be compared cannot run here; the message is the reason."""
+
+
+def cannot(error: Exception) -> str:
+    """Return the line that a process prints when it cannot transfer: the error's first line."""
+    first, _, _ = str(error).partition("\n")
+    return json.dumps({_REASON: f"{type(error).__name__}: {first}"})
 
 
 def measured(act: Callable[[], None]) -> tuple[float, float]:

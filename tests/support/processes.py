@@ -7,6 +7,8 @@ file in tests/ reads /proc (tests/repository/test_portability.py).
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
 import sys
 from pathlib import Path
@@ -20,6 +22,7 @@ __all__ = [
     "command_line",
     "descendants",
     "environment",
+    "family_peak",
     "has_ended",
     "own_peak",
     "parent",
@@ -97,11 +100,30 @@ def own_peak(proc: Path = PROC) -> int:
     """
     status = proc / "self" / "status"
     if status.exists():
-        lines = status.read_text().splitlines()
-        (most,) = (line.split()[1] for line in lines if line.startswith("VmHWM:"))
-        return int(most) << 10
+        return _peak_of(status)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used << 10
+
+
+def family_peak(proc: Path = PROC) -> int:
+    """Return the sum of the peaks of this process and of all that it started, in bytes.
+
+    A process that has ended is not counted, and pages that several share are counted for each.
+    Linux only: elsewhere, the others' peaks are not known.
+    """
+    others = 0
+    for number in descendants(os.getpid()):
+        # One that ended since it was listed.
+        with contextlib.suppress(OSError):
+            others += _peak_of(proc / str(number) / "status")
+    return own_peak(proc) + others
+
+
+def _peak_of(status: Path) -> int:
+    """Return the peak in a process's file; 0 for a process without memory of its own."""
+    lines = status.read_text().splitlines()
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(found[0]) << 10 if found else 0
 
 
 def available_memory() -> int:

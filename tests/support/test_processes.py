@@ -19,6 +19,7 @@ from tests.support.processes import (
     command_line,
     descendants,
     environment,
+    family_peak,
     has_ended,
     own_peak,
     parent,
@@ -96,3 +97,19 @@ def test_the_memory_of_this_process_is_known(proc: Path) -> None:
     # The system counts pages of each processor by itself, and adds them up now and then.
     assert 10 << 20 < found <= (most << 10) + (16 << 20)
     assert available_memory() > 10 << 20
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="others' peaks are not known")
+def test_the_memory_of_a_family_counts_the_processes_that_run() -> None:
+    alone = family_peak()
+    program = "held = bytearray(b'x') * (64 << 20); print(len(held), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == f"{64 << 20}\n"
+        both = family_peak()
+        child.communicate("\n")
+
+    assert both - alone > 64 << 20
+    assert family_peak() < both
