@@ -2,6 +2,7 @@
 
 python -m tests.bench [--rows N] [--pairs N] [--partitions N]
                       [--data hits|metrics|many|served|in_turn|alternatives] [--directory DIR]
+python -m tests.bench --quick [--directory DIR]
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from tests.bench.data import DATASETS, Dataset
 from tests.bench.in_turn import measure_in_turn
 from tests.bench.many import measure_many
 from tests.bench.prepare import prepare
+from tests.bench.quick import measure_quick, verdict
 from tests.bench.report import Goals, Section, report
 from tests.bench.series import spark_side, take_pairs, transfer_side
 from tests.bench.served import measure_served
@@ -35,6 +37,7 @@ def main() -> int:
     arguments.add_argument("--pairs", type=int, default=7)
     arguments.add_argument("--partitions", type=int, default=1_000, help="of many")
     arguments.add_argument("--data", choices=names, action="append", help="default: all")
+    arguments.add_argument("--quick", action="store_true", help="compare with ratios.toml")
     arguments.add_argument("--directory", type=Path, help="where everything is made for a while")
     given = arguments.parse_args()
     if not sys.platform.startswith("linux"):
@@ -43,6 +46,8 @@ def main() -> int:
     if given.directory is not None:
         given.directory.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=given.directory) as made:
+        if given.quick:
+            return _quick(Path(made).absolute())
         for dataset in DATASETS:
             if dataset.name in (given.data or names):
                 directory = Path(made).absolute() / dataset.name
@@ -71,6 +76,16 @@ def main() -> int:
                 rows = given.rows * dataset.rows
                 _say(table(measure_alternatives(directory, dataset, rows, given.pairs)))
     return 0
+
+
+def _quick(directory: Path) -> int:
+    """Print a line for each table; return 1 if a ratio is above what is committed."""
+    _say("· one slice of each table on one core")
+    failed = False
+    for checked in measure_quick(directory):
+        _say(verdict(checked))
+        failed |= checked.failed
+    return int(failed)
 
 
 def sections(directory: Path, dataset: Dataset, rows: int, pairs: int) -> list[Section]:
