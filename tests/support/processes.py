@@ -27,6 +27,7 @@ __all__ = [
     "own_peak",
     "parent",
     "processes",
+    "reset_peaks",
     "stands_still",
 ]
 
@@ -117,6 +118,17 @@ def family_peak(proc: Path = PROC) -> int:
         with contextlib.suppress(OSError):
             others += _peak_of(proc / str(number) / "status")
     return own_peak(proc) + others
+
+
+def reset_peaks(proc: Path = PROC) -> None:
+    """Reset the peaks of this process and of all that it started.
+
+    Does nothing where there is no /proc.
+    """
+    for number in (os.getpid(), *descendants(os.getpid())):
+        # One that ended since it was listed, or no Linux.
+        with contextlib.suppress(OSError):
+            (proc / str(number) / "clear_refs").write_text("5")
 
 
 def _peak_of(status: Path) -> int:
