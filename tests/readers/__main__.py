@@ -1,6 +1,8 @@
-"""The readers by hand: `python -m tests.readers record | over-s3 | write-docs`.
+"""The readers by hand: `python -m tests.readers record | encodings | over-s3 | write-docs`.
 
 record        ask every reader everything, record the results (recorded.json), write the pages
+encodings     ask every reader of local files for every encoding of Parquet, print which it reads,
+              record that (encodings.json), write the pages
 over-s3       ask every reader everything over S3, say which results are not those recorded
 write-docs    write docs/reference/readers.md and clickhouse-parquet.md from what is recorded
 
@@ -17,7 +19,9 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from tests.readers import native_parquet, pages, recorded
+from catalog.iceberg.catalogs import open_catalog
+from tests.readers import encodings, native_parquet, pages, recorded
+from tests.readers.encodings import make_encoded, read_encodings
 from tests.readers.engines import ENGINES, Engine, Reader
 from tests.readers.far import far_catalog
 from tests.readers.lake import open_lake
@@ -34,12 +38,14 @@ __all__: list[str] = []
 def main() -> int:
     """Do what was asked for; return the exit code: 1 for results that are not those recorded."""
     arguments = argparse.ArgumentParser(prog="python -m tests.readers")
-    arguments.add_argument("what", choices=("record", "over-s3", "write-docs"))
+    arguments.add_argument("what", choices=("record", "encodings", "over-s3", "write-docs"))
     what = arguments.parse_args().what
     if what == "over-s3":
         return _compare()
     if what == "record":
         _record()
+    if what == "encodings":
+        _record_encodings()
     pages.write()
     return 0
 
@@ -54,6 +60,17 @@ def _record() -> None:
         results = {e.name: _measured(e, None, truths, poisoned) for e in local}
     results |= _over_s3([engine for engine in ENGINES if not engine.of_files])
     recorded.save(results)
+
+
+def _record_encodings() -> None:
+    results = {}
+    with tempfile.TemporaryDirectory(prefix="mergeberg-readers-") as directory:
+        tables = make_encoded(open_catalog("lake", warehouse=Path(directory)).catalog)
+        for engine in (engine for engine in ENGINES if engine.of_files):
+            with Reader(engine) as reader:
+                results[engine.name] = read_encodings(reader, tables)
+    encodings.save(results)
+    sys.stdout.write(f"{pages.encodings_table(results)}\n")
 
 
 def _compare() -> int:

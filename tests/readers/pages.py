@@ -10,14 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.readers import native_parquet, recorded
+from tests.readers import encodings, native_parquet, recorded
+from tests.readers.encodings import OfEncodings
 from tests.readers.engines import ENGINES
 from tests.readers.faults import FAULTS, REMARKS
 from tests.readers.native_parquet import CANNOT, Compared
 from tests.readers.pruning import CASES
 from tests.readers.recorded import OfReader
 
-__all__ = ["NATIVE", "READERS", "native_page", "readers_page", "write"]
+__all__ = ["NATIVE", "READERS", "encodings_table", "native_page", "readers_page", "write"]
 
 _REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference"
 READERS: Final = _REFERENCE / "readers.md"
@@ -50,6 +51,18 @@ Tested on copies of a table in which every byte that the query does not need is 
 result was still correct.
 
 {pruning}
+
+## Parquet encodings
+
+An export writes plain values and dictionaries only
+([decision 0022](../decisions/0022-plain-encodings.md)). Other writers of a lake table may use more.
+Tested with files of pyarrow: a column of every type for which Parquet allows the encoding, with
+NULL, compressed with zstd, in data pages of version 1 and of version 2. `yes` is for both versions;
+`not` names the types of which the reader returns an error instead of values.
+
+{encodings}
+
+{unasked}
 
 ## Types that readers show
 
@@ -87,12 +100,12 @@ These types are the same in both files: {same}.
 
 def write() -> None:
     """Write both pages from what is recorded."""
-    READERS.write_text(readers_page(recorded.load()), encoding="utf-8")
+    READERS.write_text(readers_page(recorded.load(), encodings.load()), encoding="utf-8")
     version = recorded.load()["ClickHouse"].version
     NATIVE.write_text(native_page(native_parquet.load(), version), encoding="utf-8")
 
 
-def readers_page(results: Mapping[str, OfReader]) -> str:
+def readers_page(results: Mapping[str, OfReader], encoded: Mapping[str, OfEncodings]) -> str:
     """Return the page about the readers."""
     names = [engine.name for engine in ENGINES]
     versions = ", ".join(f"{name} {results[name].version}" for name in names)
@@ -108,6 +121,8 @@ def readers_page(results: Mapping[str, OfReader]) -> str:
         right=_right(results),
         faults=_table(("reader", "query or table", "result", "workaround"), rows),
         pruning=_table(("pruning", "what remains to read", *names), pruning),
+        encodings=encodings_table(encoded),
+        unasked=_unasked(encoded),
         shown=_table(("Iceberg", *names), _shown(results)),
         far=_table(
             ("reader", "setting", "how it trusts the authority"),
@@ -115,6 +130,21 @@ def readers_page(results: Mapping[str, OfReader]) -> str:
         ),
         far_only=_far_only(),
     )
+
+
+def encodings_table(encoded: Mapping[str, OfEncodings]) -> str:
+    """Return which reader reads which encoding."""
+    rows = [
+        (f"`{encoding}`", *(encodings.cell(of, encoding) for of in encoded.values()))
+        for encoding in encodings.ENCODINGS
+    ]
+    return _table(("encoding", *encoded), rows)
+
+
+def _unasked(encoded: Mapping[str, OfEncodings]) -> str:
+    """Return which readers were not asked."""
+    names = [engine.name for engine in ENGINES if engine.name not in encoded]
+    return f"{' and '.join(names)}, which reads no local files, was not asked."
 
 
 def native_page(found: Iterable[Compared], version: str) -> str:

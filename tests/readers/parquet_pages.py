@@ -20,13 +20,27 @@ _INTEGERS: Final = (3, 4, 5, 6)
 _BINARY: Final = 8
 _STRUCT: Final = 12
 _COMPRESSED_SIZE: Final = 3
-# Both kinds of data page: the header's member of that kind holds the number of values first.
-_DATA_PAGES: Final = (5, 8)
+# Both versions of data pages: the header's member of that kind, whose first field is the number of
+# values, and the field of the encoding in it.
+_DATA_PAGES: Final = {1: (5, 2), 2: (8, 4)}
+_ENCODINGS: Final = {
+    0: "PLAIN",
+    2: "PLAIN_DICTIONARY",
+    3: "RLE",
+    5: "DELTA_BINARY_PACKED",
+    6: "DELTA_LENGTH_BYTE_ARRAY",
+    7: "DELTA_BYTE_ARRAY",
+    8: "RLE_DICTIONARY",
+    9: "BYTE_STREAM_SPLIT",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Bytes of a file: of which row group and column, and which rows of the group they hold."""
+    """Bytes of a file: of which row group and column, and which rows of the group they hold.
+
+    `version` and `encoding` are those of a data page, as in parquet.thrift; 0 and '' of a chunk.
+    """
 
     group: int
     column: str
@@ -34,6 +48,8 @@ class Span:
     end: int
     first_row: int
     rows: int
+    version: int = 0
+    encoding: str = ""
 
 
 def chunks(path: Path) -> Iterator[Span]:
@@ -58,10 +74,11 @@ def data_pages(path: Path) -> Iterator[Span]:
         while place < chunk.end:
             header = _Header(content, place)
             end = header.end + header.integers[_COMPRESSED_SIZE,]
-            rows = next((n for f in _DATA_PAGES if (n := header.integers.get((f, 1)))), None)
-            if rows is not None:
-                yield Span(chunk.group, chunk.column, place, end, row, rows)
-                row += rows
+            for version, (member, of) in _DATA_PAGES.items():
+                if rows := header.integers.get((member, 1)):
+                    encoding = _ENCODINGS[header.integers[member, of]]
+                    yield Span(chunk.group, chunk.column, place, end, row, rows, version, encoding)
+                    row += rows
             place = end
         assert (place, row) == (chunk.end, chunk.rows), "the pages do not fill the chunk"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.readers import native_parquet, pages, recorded
+from tests.readers import encodings, native_parquet, pages, recorded
 from tests.readers.engines import ENGINES
 from tests.readers.faults import FAULTS, REMARKS, Fault, explaining
 from tests.repository.source_files import ROOT
@@ -22,7 +22,7 @@ REGENERATED_BY = "python -m tests.readers write-docs"
 
 def test_the_pages_are_made_of_what_is_recorded() -> None:
     """Harm prevented: the page tells what was true once."""
-    page = pages.readers_page(RESULTS)
+    page = pages.readers_page(RESULTS, encodings.load())
     native = pages.native_page(native_parquet.load(), RESULTS["ClickHouse"].version)
 
     assert pages.READERS.read_text(encoding="utf-8") == page, REGENERATED_BY
