@@ -168,7 +168,7 @@ def main(request_fd: int, result_fd: int) -> None:
         None if server is None else _Server(server),
         None if access is None else _Storage(access),
     )
-    rows = [r for task in share for batch in write_slices(work, task) for r in batch.to_pylist()]
+    rows = [row for task in share for row in write_slices(work, task)]
     Connection(result_fd, readable=False).send(rows)
     # Skips the interpreter's shutdown, during which chdb's threads may still be running.
     os._exit(0)

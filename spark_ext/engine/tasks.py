@@ -35,7 +35,7 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, TypedDict
 
 import pyarrow as pa
 from pyiceberg.schema import Schema
@@ -81,7 +81,6 @@ from tableformat.receipt import Receipt
 from tableformat.source import ServedLayout
 
 __all__ = [
-    "RESULT_SCHEMA",
     "DigestWork",
     "ErrorFields",
     "FileDigest",
@@ -90,6 +89,7 @@ __all__ = [
     "ProgressListener",
     "ServerAccess",
     "SliceProgress",
+    "SliceRow",
     "StorageAccess",
     "TaskWork",
     "check_host",
@@ -253,16 +253,16 @@ def _partition_of(plan: WritePlan, opened: SliceReader) -> str:
     return f"partition {opened.slice.partition_id} of {plan.table}"
 
 
-RESULT_SCHEMA: Final = "slice long, receipt string, error string, message string, code int"
-_ARROW_RESULT: Final = pa.schema(
-    [
-        ("slice", pa.int64()),
-        ("receipt", pa.string()),
-        ("error", pa.string()),
-        ("message", pa.string()),
-        ("code", pa.int32()),
-    ]
-)
+class SliceRow(TypedDict):
+    """The result of a slice: its number, and the JSON of its receipt or the fields of an error."""
+
+    slice: int
+    receipt: str | None
+    error: str | None
+    message: str | None
+    code: int | None
+
+
 _PACKAGES: Final = ("chdb-core", "pyarrow")
 
 
@@ -303,11 +303,10 @@ class TaskWork:
         """The access to the lake's storage; None for local files."""
         return None if self.storage is None else self.storage.value
 
-    def __call__(self, numbers: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the slices of the tasks with these numbers; the function for `mapInArrow`."""
-        for batch in numbers:
-            for number in batch.column(0).to_pylist():
-                yield from write_slices(self, self.tasks[number])
+    def __call__(self, numbers: Iterable[int]) -> Iterator[SliceRow]:
+        """Write the slices of the tasks with these numbers; the function for `mapPartitions`."""
+        for number in numbers:
+            yield from write_slices(self, self.tasks[number])
 
 
 @cache
@@ -317,7 +316,7 @@ def installed_versions() -> tuple[tuple[str, str], ...]:
     return (("python", python), *((name, version(name)) for name in _PACKAGES))
 
 
-def write_slices(work: TaskWork, task: SliceTask) -> Iterator[pa.RecordBatch]:
+def write_slices(work: TaskWork, task: SliceTask) -> Iterator[SliceRow]:
     """Write the slices of one task; yield a receipt or an error for each when it has ended."""
     context = TaskContext.get()
     attempt_number = context.attemptNumber() if context is not None else 0
@@ -628,15 +627,15 @@ def _progress(work: TaskWork, slice_: Slice) -> Callable[[int], None]:
 
 def _result_row(
     slice_: Slice, *, receipt: Receipt | None = None, error: TableFormatError | None = None
-) -> pa.RecordBatch:
-    row = {
+) -> SliceRow:
+    name, message, code = (None, None, None) if error is None else fields_of(error)
+    return {
         "slice": slice_.number,
         "receipt": None if receipt is None else receipt.to_json(),
-        "error": None if error is None else type(error).__name__,
-        "message": None if error is None else error.message,
-        "code": None if error is None else error.code,
+        "error": name,
+        "message": message,
+        "code": code,
     }
-    return pa.RecordBatch.from_pylist([row], schema=_ARROW_RESULT)
 
 
 @dataclass(frozen=True, slots=True)

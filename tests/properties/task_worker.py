@@ -39,7 +39,7 @@ with adbc_driver_chdb.connect("chdb://"):
     while head := sys.stdin.buffer.read(4):
         plan, tasks, server = pickle.loads(sys.stdin.buffer.read(struct.unpack("<I", head)[0]))
         work = TaskWork(plan, tasks, None, server and SimpleNamespace(value=server))
-        rows = [r for t in tasks for batch in write_slices(work, t) for r in batch.to_pylist()]
+        rows = [r for t in tasks for r in write_slices(work, t)]
         answer = pickle.dumps(rows)
         answers.write(struct.pack("<I", len(answer)) + answer)
         answers.flush()

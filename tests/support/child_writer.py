@@ -22,7 +22,7 @@ from spark_ext.engine.tasks import TaskWork, write_slices
 plan, tasks, *told = values
 server, storage = (None if one is None else SimpleNamespace(value=one) for one in told)
 work = TaskWork(plan, tasks, None, server, storage)
-answer([row for task in tasks for batch in write_slices(work, task) for row in batch.to_pylist()])
+answer([row for task in tasks for row in write_slices(work, task)])
 """
 
 

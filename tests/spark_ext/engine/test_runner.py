@@ -71,6 +71,18 @@ def test_every_slice_comes_back_as_a_receipt(
     assert run(spark, plan_in(tmp_path), (), on_progress=seen.append) == ()
 
 
+def test_slices_are_written_without_a_query_of_spark_sql(
+    spark: SparkSession, source: Source, tmp_path: Path
+) -> None:
+    """The first query costs a new JVM several seconds of CPU time, a plain job one."""
+    queries = spark._jsparkSession.sharedState().statusStore()
+    before = queries.executionsCount()
+
+    assert run(spark, plan_in(tmp_path), tasks(small_slices(source), 2), on_progress=lambda _: None)
+
+    assert queries.executionsCount() == before
+
+
 def test_one_bad_slice_does_not_take_the_others_with_it(
     spark: SparkSession, source: Source, tmp_path: Path
 ) -> None:
