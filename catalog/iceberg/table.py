@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterable, Iterator
+from functools import cached_property
 from typing import Final
 from uuid import UUID
 
@@ -46,6 +47,7 @@ from tableformat.committer import (
 from tableformat.errors import DestinationError, NotFoundError, TableFormatError, UnsupportedError
 from tableformat.iceberg import snapshot
 from tableformat.iceberg.manifest_scan import MainFiles, References, is_in_use
+from tableformat.iceberg.referred_files import Place, ReferredFiles
 from tableformat.iceberg.schema_evolution import evolved_mapping
 from tableformat.iceberg.snapshot import expiry_request, made_by, tag_request
 from tableformat.names import LakeName
@@ -124,6 +126,11 @@ class IcebergTable:
         self._files = MainFiles()
         self._references = References()
 
+    @cached_property
+    def _referred(self) -> ReferredFiles:
+        """The files of all writers, which only maintenance reads."""
+        return ReferredFiles()
+
     def load(self) -> LakeTableState:
         """Load the current metadata.
 
@@ -192,6 +199,26 @@ class IcebergTable:
         """Return the metadata files that `state` and its snapshots refer to."""
         with self._storage_errors("read the manifests"):
             return self._references.metadata_files(state)
+
+    def referred_files(
+        self, state: LakeTableState, snapshot_ids: Collection[int]
+    ) -> dict[str, int]:
+        """Return all files, of any writer, that snapshots refer to, with their sizes.
+
+        The size of a manifest list is not known, and counts as 0.
+        """
+        with self._storage_errors("read the manifests"):
+            return self._referred.of(state, snapshot_ids)
+
+    def rows_by_partition(self, state: LakeTableState, at: int) -> dict[Place, int]:
+        """Return the rows of the data files of a snapshot, by spec id and partition values."""
+        with self._storage_errors("read the manifests"):
+            return self._referred.rows(state, at)
+
+    def manifest_sizes(self, state: LakeTableState) -> tuple[int, ...]:
+        """Return the sizes of the data manifests of main."""
+        with self._storage_errors("read the manifests"):
+            return self._referred.manifests(state)
 
     def references(self, state: LakeTableState) -> dict[str, int]:
         """Return the snapshots of all branches and tags, by name."""

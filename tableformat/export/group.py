@@ -72,6 +72,7 @@ from tableformat.export.freeze_and_claim import (
 from tableformat.export.give_up import BY_CANCEL, withdraw, withdraw_killed
 from tableformat.export.leases import Leases
 from tableformat.export.main_state import Holding
+from tableformat.export.maintenance import note_rewritten
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import frozen_content
 from tableformat.export.ports import JobPorts, SliceWriter
@@ -94,12 +95,10 @@ from tableformat.export.write_and_commit import (
     OutcomeBuilder,
 )
 from tableformat.ledger import (
-    MOST_FILES_NOTED,
     Claim,
     DetachedPart,
     Key,
     LeaseHeld,
-    Rewritten,
     Row,
     Stale,
     State,
@@ -453,7 +452,7 @@ class GroupJob:
         if decision.of is not None:
             row = decision.of
         elif row is not None and held.proof is not None:
-            row = self._noted(row, held.proof)
+            row = note_rewritten(self._ports.effects, self._ports.ledger, row, held.proof)
         self._abandoning.after(row, decision.status)
         outcome = self._report(partition_id.value, decision.status, decision.message, row, begun)
         return outcome if decision.left is None else outcome.of_files(decision.left)
@@ -492,15 +491,6 @@ class GroupJob:
             )
 
         return ArchivedExports.of(exports, content, detached)
-
-    def _noted(self, row: Row, proof: Rewritten) -> Row:
-        """Store the proof for a rewritten export, which holds when the snapshots have expired."""
-        if row.rewritten == proof or len(proof.files) > MOST_FILES_NOTED:
-            return row
-        noted = replace(row, rewritten=proof)
-        written = self._ports.effects(Step.NOTE_REWRITTEN, partial(self._ports.ledger.write, noted))
-        # If another process has changed the row, a later run stores the proof.
-        return row if isinstance(written, Stale) else written
 
     def _begun(self, row: Row) -> Begun | None:
         """Return the finished files of an interrupted run, None if there are none.

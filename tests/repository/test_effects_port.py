@@ -107,6 +107,8 @@ ALLOWED = {
         ("commit.py", "discard_abandoned_attempts", "table.in_use"),
         ("gc.py", "_found", "lake.files_of"),
         ("gc.py", "_found", "lake.references"),
+        ("maintenance.py", "_plan", "lake.files_on"),
+        ("maintenance.py", "proof_since", "lake.rewritten"),
         ("move.py", "_line_has", "table.files_of"),
         ("foreign_rows.py", "are_copied_back", "table.files_in"),
         ("foreign_rows.py", "are_copied_back", "table.files_of"),
