@@ -6,17 +6,16 @@ Each is declared with its arguments, its options, its help, and the function in
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
-from catalog.source_defaults import DEFAULT_DATABASE, DEFAULT_SOURCE
+from catalog.source_defaults import DEFAULT_DATABASE
 from spark_ext.cli.options import (
-    Address,
     Location,
+    NamedAddress,
     Setting,
     catalog_options,
     cluster_host_option,
@@ -25,6 +24,7 @@ from spark_ext.cli.options import (
     grace_option,
     ledger_options,
     limit_options,
+    maintain_options,
     mapping_options,
     metrics_option,
     named_catalog_option,
@@ -47,26 +47,6 @@ from tableformat.ledger import Standing
 __all__ = ["COMMANDS", "OF_EXPORTS"]
 
 _LINES: Final = 50
-_NAMED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<address>.+)", re.DOTALL)
-
-
-class _Source(Address):
-    """NAME=ADDRESS, or an address alone."""
-
-    name = "name=address"
-
-    def convert(
-        self, value: Any, _param: click.Parameter | None, _context: click.Context | None
-    ) -> tuple[str, str]:
-        """Return name and address."""
-        if isinstance(value, tuple):
-            return value
-        named = _NAMED.fullmatch(value)
-        return (named["name"], named["address"]) if named else (DEFAULT_SOURCE, value)
-
-    def split_envvar_value(self, rv: str) -> Sequence[str]:
-        """Return the one that an environment variable has: an address may have blanks in it."""
-        return (rv,)
 
 
 def _command(
@@ -293,6 +273,28 @@ def gc() -> None:
     """  # noqa: D301  \b is Click's mark for lines to keep
 
 
+@_command("maintain", "maintain:maintain")
+@click.argument("table")
+@maintain_options
+@session_options
+@ledger_options
+@catalog_options
+@output_options
+def maintain() -> None:
+    """Maintain a lake TABLE so that exports stay in force: compact it, and remove what is old.
+
+    Four tasks, in this order: compact merges small files of partitions on which nobody works;
+    manifests rewrites many small manifests; snapshots expires old snapshots, but none that an
+    export or a statement needs; orphans removes old files to which nothing refers.
+
+    \b
+    Examples:
+      mergeberg maintain lake.analytics.events --dry-run
+      mergeberg maintain lake.analytics.events --yes
+      mergeberg maintain lake.analytics.events --only snapshots --older-than 3d --yes
+    """  # noqa: D301  \b is Click's mark for lines to keep
+
+
 @_command("alter", "statements:alter", SectionedCommand)
 @click.argument("statement")
 @click.option(
@@ -435,7 +437,7 @@ def demo() -> None:
     "--source",
     "sources",
     multiple=True,
-    type=_Source(),
+    type=NamedAddress(),
     metavar="[NAME=]ADDRESS",
     envvar="MERGEBERG_SOURCE",
     help="Where a ClickHouse's data is: chdb:DIRECTORY, https://[USER@]HOST[:PORT] or "
@@ -687,8 +689,8 @@ def show_watermark() -> None:
 
 
 COMMANDS: Final = (
-    check, export, verify, archive_command, gc, alter, partitions, parts, show, read, demo, spark,
-    config,
+    check, export, verify, archive_command, gc, maintain, alter, partitions, parts, show, read,
+    demo, spark, config,
 )  # fmt: skip
 OF_EXPORTS: Final = (
     cancel_export, show_events, forget_export, list_exports, show_log, rebuild_exports, show_export,

@@ -141,6 +141,9 @@ _EXPORTING: Final[Mapping[str, str | click.Command]] = {
     ),
     "exports": exports,
     "gc": "List what abandoned exports left in a lake table and in a source; remove it with --yes.",
+    "maintain": (
+        "Maintain a lake TABLE so that exports stay in force: compact it, and remove what is old."
+    ),
 }
 
 

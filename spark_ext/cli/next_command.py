@@ -33,6 +33,7 @@ from tableformat.export.outcome import DIFFERS, FAILED, IN_PROGRESS, INTERRUPTED
 from tableformat.names import HiveName, LakeName, secret_in
 
 __all__ = [
+    "changed_command",
     "command_of",
     "exit_code_of",
     "following_command",
@@ -210,6 +211,24 @@ def following_command(arguments: Sequence[str], context: click.Context) -> str:
     if not isinstance(group, click.Group):
         raise TypeError(group)
     return _following(_line(arguments, group, context))
+
+
+def changed_command(
+    arguments: Sequence[str], context: click.Context, *, adds: str, without: str
+) -> str:
+    """Return a command line with one more flag and without another; each is there at most once.
+
+    Args:
+        arguments: the words after `mergeberg`.
+        context: that of the command.
+        adds: the flag to add.
+        without: the flag to leave out.
+    """
+    group = context.find_root().command
+    if not isinstance(group, click.Group):
+        raise TypeError(group)
+    words = [w for w in _line(arguments, group, context).words if w not in (adds, without)]
+    return _joined(*words, adds)
 
 
 def _following(line: _Line) -> str:

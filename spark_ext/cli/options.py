@@ -6,6 +6,7 @@ Each group is a decorator that adds its options to a command. The command gets t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,12 @@ import click
 from click.core import ParameterSource
 
 from catalog.network import DEFAULT_TIME_OUTS, holds_secret, shown_address, without_secret
-from catalog.source_defaults import DEFAULT_WAIT, STAGING_DATABASE, SYNC_TIMEOUT
+from catalog.source_defaults import (
+    DEFAULT_SOURCE,
+    DEFAULT_WAIT,
+    STAGING_DATABASE,
+    SYNC_TIMEOUT,
+)
 from spark_ext.cli.sections import CONFIGURATION
 from tableformat.export.options import EXPORT_OPTIONS, OptionType
 from tableformat.names import shown_location
@@ -25,6 +31,7 @@ __all__ = [
     "Adding",
     "Address",
     "Location",
+    "NamedAddress",
     "Setting",
     "Size",
     "UndoOptions",
@@ -36,6 +43,7 @@ __all__ = [
     "grace_option",
     "ledger_options",
     "limit_options",
+    "maintain_options",
     "mapping_options",
     "metrics_option",
     "named_catalog_option",
@@ -69,6 +77,28 @@ class Address(click.ParamType[Any]):
     def shown(self, text: str) -> str:
         """Return a value as messages show it: without its secret."""
         return shown_address(text)
+
+
+_NAMED: Final = re.compile(r"(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<address>.+)", re.DOTALL)
+
+
+class NamedAddress(Address):
+    """NAME=ADDRESS, or an address alone."""
+
+    name = "name=address"
+
+    def convert(
+        self, value: Any, _param: click.Parameter | None, _context: click.Context | None
+    ) -> tuple[str, str]:
+        """Return name and address."""
+        if isinstance(value, tuple):
+            return value
+        named = _NAMED.fullmatch(value)
+        return (named["name"], named["address"]) if named else (DEFAULT_SOURCE, value)
+
+    def split_envvar_value(self, rv: str) -> Sequence[str]:
+        """Return the one that an environment variable has: an address may have blanks in it."""
+        return (rv,)
 
 
 class Location(Address):
@@ -377,6 +407,36 @@ catalog_options: Final = together(
         show_default=True,
         envvar="MERGEBERG_RETRY_FOR",
         help="Seconds to repeat requests while an object store is away or overloaded.",
+    ),
+)
+maintain_options: Final = together(
+    click.option(
+        "--only",
+        multiple=True,
+        type=click.Choice(("compact", "manifests", "snapshots", "orphans")),
+        help="Do only this task, in the order above. Repeatable.",
+    ),
+    click.option(
+        "--older-than",
+        default="7d",
+        show_default=True,
+        metavar="AGE",
+        help="Expire snapshots of at least this age, and remove orphan files of at least this age "
+        "and a day.",
+    ),
+    click.option(
+        "--retain-last",
+        type=click.IntRange(1),
+        default=1,
+        show_default=True,
+        help="The least number of snapshots of each branch that stay.",
+    ),
+    click.option("--dry-run", is_flag=True, help="Only report what it would do."),
+    click.option(
+        "--yes",
+        is_flag=True,
+        help="Delete without asking. Otherwise a terminal asks; elsewhere snapshots and orphans "
+        "are only counted.",
     ),
 )
 session_options: Final = together(

@@ -27,7 +27,7 @@ from tests.repository.structure import (
     statement_lists,
 )
 
-MODULES = 281
+MODULES = 283
 MEDIAN = (150, 335)
 SINGLE_IMPORTER = 46
 STATEMENT_LISTS = {
