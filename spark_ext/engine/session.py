@@ -20,15 +20,22 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
+from py4j.java_gateway import JavaGateway
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from catalog.secret_variables import harmless_environment, is_secret
-from spark_ext.engine.java import find_java
+from spark_ext.engine.java import (
+    ClassArchive,
+    archive_of,
+    check_archive,
+    find_java,
+    start_options,
+)
 from tableformat.errors import SourceError, UsageError
 
 __all__ = [
@@ -70,6 +77,7 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     if active is not None:
         return active
     java = find_java(harmless_environment())
+    archive = archive_of(java, settings.master, settings.conf, os.environ)
     os.environ["JAVA_HOME"] = str(java.home)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -77,15 +85,32 @@ def open_session(settings: SparkSettings, *, log: Path | None = None) -> SparkSe
     conf.setMaster(settings.master).setAppName("mergeberg")
     with log.open("wb") if log else tempfile.TemporaryFile(prefix="mergeberg-spark-") as output:
         try:
-            with _without_secrets(), _quick_java(settings.master):
-                gateway = launch_gateway(  # type: ignore[no-untyped-call]
-                    conf=conf, popen_kwargs={"stderr": output, "stdout": output}
-                )
-            context = SparkContext(gateway=gateway, conf=conf)
+            context = SparkContext(gateway=_start_java(conf, archive, output), conf=conf)
             return SparkSession(context)
         except (PySparkException, OSError, RuntimeError) as error:
             output.flush()
             raise SourceError(_not_started(error, output.fileno())) from error
+
+
+def _start_java(conf: SparkConf, archive: ClassArchive | None, output: IO[bytes]) -> JavaGateway:
+    """Start the JVM with its archive of classes, and if it does not start so, without."""
+    options = () if archive is None else start_options(archive)
+    try:
+        gateway = _launch(conf, options, output)
+    except (PySparkException, OSError, RuntimeError):
+        if archive is None or not check_archive(archive, options, None):
+            raise
+        return _launch(conf, (), output)
+    if archive is not None:
+        check_archive(archive, options, gateway.jvm.java.lang.System.getProperty("java.vm.info"))
+    return gateway
+
+
+def _launch(conf: SparkConf, options: tuple[str, ...], output: IO[bytes]) -> JavaGateway:
+    with _without_secrets(), _quick_java(conf.get("spark.master") or "", options):
+        return launch_gateway(  # type: ignore[no-untyped-call]
+            conf=conf, popen_kwargs={"stderr": output, "stdout": output}
+        )
 
 
 @contextlib.contextmanager
@@ -109,14 +134,19 @@ _QUICK_JAVA: Final = "-XX:TieredStopAtLevel=1"
 
 
 @contextlib.contextmanager
-def _quick_java(master: str) -> Iterator[None]:
-    """Let the JVM of a local Spark that is started use one compiler; the user's options win."""
+def _quick_java(master: str, options: tuple[str, ...]) -> Iterator[None]:
+    """Let the JVM of a local Spark that is started use one compiler; the user's options win.
+
+    Args:
+        master: the master URL.
+        options: further options for this JVM.
+    """
     given = os.environ.get(_JAVA_OPTIONS)
     if not master.startswith("local"):
         yield
         return
     # An option on the command line would replace the user's in spark-defaults.conf.
-    os.environ[_JAVA_OPTIONS] = f"{_QUICK_JAVA} {given or ''}".rstrip()
+    os.environ[_JAVA_OPTIONS] = " ".join((_QUICK_JAVA, *options, given or "")).rstrip()
     try:
         yield
     finally:

@@ -25,6 +25,7 @@ _ALLOWED = {
     "tests/bench/__main__.py": ({"/proc"}, "says that the benchmark is Linux' alone"),
     "tests/bench/cold_start.py": ({"prctl"}, "says that the benchmark is Linux' alone"),
     "tests/bench/transfer.py": ({"sched_"}, "else all processors; the benchmark is Linux' alone"),
+    "tests/spark_ext/engine/test_class_archive.py": ({"prctl"}, "skipped elsewhere: orphans"),
     "tests/spark_ext/test_in_turn.py": ({"/proc"}, "nightly: names of threads"),
     "tests/integration/test_interface_cluster.py": (
         {"unshare", "setpriv"},

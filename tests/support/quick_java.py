@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from spark_ext.engine.java import ARCHIVE_SWITCH
+
 __all__ = ["ARCHIVE", "JAVA_VARIABLES", "QUICK_JAVA"]
 
 QUICK_JAVA: Final = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
@@ -28,5 +30,7 @@ _ARCHIVED: Final = (
 JAVA_VARIABLES: Final = {
     "SPARK_SUBMIT_OPTS": " ".join((*QUICK_JAVA, *(_ARCHIVED if ARCHIVE.is_file() else ()))),
     "SPARK_LAUNCHER_OPTS": " ".join(QUICK_JAVA),
+    # No command of a test leaves a process that writes an archive.
+    ARCHIVE_SWITCH: "off",
 }
 """The environment of such Sparks."""

@@ -49,7 +49,7 @@ def test_java_home_with_17_or_21_is_taken(tmp_path: Path, text: str, version: in
 
     found = find_java({"JAVA_HOME": str(home)})
 
-    assert found == Java(home=home, version=version, origin=f"JAVA_HOME={home}")
+    assert found == Java(home=home, version=version, origin=f"JAVA_HOME={home}", runtime=home)
 
 
 def test_java_home_wins_over_path(tmp_path: Path) -> None:
