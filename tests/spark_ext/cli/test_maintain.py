@@ -402,3 +402,29 @@ def test_a_second_process_exports_meanwhile(lake: Lake) -> None:
     assert lake.rows() == 70
     assert lake.maintained(*NOW)["rows"] == {"task": "rows", "rows": 70, "partitions": 5}
     assert lake.export() == {"unchanged"}
+
+
+def test_the_command_starts_a_spark_with_the_catalog_of_the_table(
+    lake: Lake, tmp_path: Path
+) -> None:
+    """Harm prevented: outside of a session, the command finds neither Iceberg nor the table."""
+    jars = tmp_path / "mergeberg" / "jars"
+    jars.parent.mkdir()
+    jars.symlink_to(ROOT / ".readers" / "jars")
+    words = (
+        *("maintain", lake.table, *NOW, "--master", "local[1]", "--warehouse", str(lake.root)),
+        *("--ledger", f"sqlite:{lake.root}/ledger.db"),
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "compact    3 partitions: " in run.stdout
+    assert "expired, with" in run.stdout
+    assert set(lake.state.snapshots) == {lake.state.main}
+    assert lake.export() == {"unchanged"}
