@@ -122,7 +122,7 @@ class ExportOptions:
     check_rows: bool = False
     compares_only: bool = False
     max_replace: int | None = None
-    late_rows: LateRows = LateRows.REFUSE
+    late_rows: LateRows = LateRows.TABLE
     action: Action = Action.EXPORT
 
     @property

@@ -159,6 +159,7 @@ def test_late_rows_are_refused_and_the_refusal_names_the_option(world: World) ->
 
 
 AS_TABLE = replace(ALL, options=ExportOptions(late_rows=LateRows.TABLE, manifest_ttl=1))
+REFUSE = replace(ALL, options=ExportOptions(late_rows=LateRows.REFUSE, manifest_ttl=1))
 
 
 def forecast(world: World, request: ExportRequest) -> tuple[str, str]:
@@ -186,7 +187,7 @@ def test_the_owner_of_a_table_decides_what_happens_to_late_rows(world: World) ->
     own(world, "append")
 
     assert forecast(world, AS_TABLE)[0] == EXPORT
-    assert forecast(world, ALL)[0] == "refused", "the user's option has priority"
+    assert forecast(world, REFUSE)[0] == "refused", "the user's option has priority"
     assert world.run(AS_TABLE).status.value == "committed"
     assert rows_in_main(world.directory) == 12 + 40
 

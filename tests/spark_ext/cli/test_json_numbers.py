@@ -104,6 +104,7 @@ WALKED: tuple[tuple[str, ...], ...] = (
     ("exports", "forget", *KEY, *TO),
     ("exports", "unarchive", *KEY, *TO, "--yes"),
     ("gc", *TO),
+    ("maintain", "lake.n.numbers", "--only", "compact", "--dry-run"),
     ("detach", "lake.n.numbers", "--partition-id", "202401", "--yes"),
     ("attach", "lake.n.numbers", "--partition-id", "202401"),
     ("freeze", "lake.n.numbers", "--name", "kept"),
@@ -115,7 +116,7 @@ WALKED: tuple[tuple[str, ...], ...] = (
     ("read", "hive:DIR/tree"),
     ("read", "hive:DIR/tree", "--rows"),
 )
-STATEMENTS = ("alter", "attach", "detach", "drop", "freeze")
+STATEMENTS = ("alter", "attach", "detach", "drop", "freeze", "maintain")
 # These run statements as `drop` does, or need what `tests/spark_ext/test_demo.py` starts.
 ALIKE = {one.command for one in TYPED.values()} | {"config", "demo"}
 
