@@ -37,9 +37,17 @@ from tests.support.iceberg_runtime import (
     joined,
     runtime_settings,
 )
+from tests.support.iceberg_spark import catalog_settings
 from tests.support.spark_jar import jar_with
 
-__all__ = ["ICEBERG", "MERGEBERG", "SparkApplication", "lake_settings", "started_application"]
+__all__ = [
+    "ICEBERG",
+    "MERGEBERG",
+    "SparkApplication",
+    "lake_settings",
+    "session_below",
+    "started_application",
+]
 
 MERGEBERG: Final = "mergeberg.spark.Extensions"
 ICEBERG: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
@@ -121,6 +129,35 @@ def lake_settings(directory: Path) -> dict[str, str]:
         "spark.sql.catalog.lake.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
         "spark.sql.catalog.lake.warehouse": str(directory / "lake"),
     }
+
+
+@contextmanager
+def session_below(
+    application: SparkApplication, root: Path, warehouse: str
+) -> Iterator[SparkSession]:
+    """Start a session with Iceberg; its catalog, ledger and ClickHouse are below a directory.
+
+    The catalog is `lake`, in a SQLite database that PyIceberg opens, too. The source is `ch`.
+
+    Args:
+        application: the application of the session.
+        root: the directory, in which `clickhouse` exists.
+        warehouse: the URI of the warehouse.
+    """
+    conf = {
+        **catalog_settings(
+            "lake",
+            type="jdbc",
+            uri=f"jdbc:sqlite:{root}/lake.db",
+            jdbc__schema_version="V1",
+            warehouse=warehouse,
+        ),
+        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
+        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
+    }
+    with pytest.MonkeyPatch.context() as patch, application.session(conf, (ICEBERG,)) as session:
+        patch.setenv("PYICEBERG_HOME", str(root))
+        yield session
 
 
 @contextmanager

@@ -99,7 +99,7 @@ def test_the_memory_of_this_process_is_known(proc: Path) -> None:
     assert available_memory() > 10 << 20
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="others' peaks are not known")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of another process")
 def test_the_memory_of_a_family_counts_the_processes_that_run() -> None:
     alone = family_peak()
     program = "held = bytearray(b'x') * (64 << 20); print(len(held), flush=True); input()"

@@ -36,7 +36,7 @@ from tests.support.frozen_parts import ROOT
 from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.session_lake import ALLOWED
-from tests.support.spark_application import ICEBERG, SparkApplication
+from tests.support.spark_application import SparkApplication, session_below
 
 pytestmark = SPARK_MARKS
 
@@ -169,22 +169,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(spark_application: SparkApplication, root: Path) -> Iterator[SparkSession]:
-    conf = {
-        **catalog_settings(
-            "lake",
-            type="jdbc",
-            uri=f"jdbc:sqlite:{root}/lake.db",
-            jdbc__schema_version="V1",
-            warehouse=root.as_uri(),
-        ),
-        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
-        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
-    }
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        spark_application.session(conf, (ICEBERG,)) as session,
-    ):
-        patch.setenv("PYICEBERG_HOME", str(root))
+    with session_below(spark_application, root, root.as_uri()) as session:
         yield session
 
 

@@ -305,7 +305,7 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="adopts the processes of its children")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
 def test_the_second_command_makes_the_archive_after_its_end(
     environ: dict[str, str], java: Java
 ) -> None:

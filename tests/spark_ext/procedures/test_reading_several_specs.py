@@ -28,10 +28,9 @@ from pyspark.sql import SparkSession
 import spark_ext
 from catalog.clickhouse.embedded import EmbeddedConnection
 from tests.properties.duckdb_reader import DuckDBReader
-from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.session_lake import ALLOWED
-from tests.support.spark_application import ICEBERG, SparkApplication
+from tests.support.spark_application import SparkApplication, session_below
 
 pytestmark = SPARK_MARKS
 
@@ -288,22 +287,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def spark(spark_application: SparkApplication, root: Path) -> Iterator[SparkSession]:
-    conf = {
-        **catalog_settings(
-            "lake",
-            type="jdbc",
-            uri=f"jdbc:sqlite:{root}/lake.db",
-            jdbc__schema_version="V1",
-            warehouse=f"file:{root}/warehouse",
-        ),
-        "spark.mergeberg.source.ch": f"chdb:{root}/clickhouse",
-        "spark.mergeberg.ledger": f"sqlite:{root}/ledger.db",
-    }
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        spark_application.session(conf, (ICEBERG,)) as session,
-    ):
-        patch.setenv("PYICEBERG_HOME", str(root))
+    with session_below(spark_application, root, f"file:{root}/warehouse") as session:
         yield session
 
 
