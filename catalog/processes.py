@@ -10,10 +10,13 @@
   large: after a crash, the next process on this host that creates one for the same purpose removes
   it.
 - `Closing` is the base class of objects that release a resource: leaving `with` closes them.
+- `at_end` registers a call for the end of the process, also for an end that `atexit` does not see:
+  the command line skips the interpreter's shutdown, and calls `finish` before.
 """
 
 from __future__ import annotations
 
+import atexit
 import calendar
 import contextlib
 import hashlib
@@ -25,6 +28,7 @@ import socket
 import subprocess
 import tempfile
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from email.utils import parsedate
 from pathlib import Path
@@ -36,7 +40,9 @@ from tableformat.ledger import Owner
 __all__ = [
     "Closing",
     "ScratchDirectory",
+    "at_end",
     "can_judge",
+    "finish",
     "job_may_be_alive",
     "may_be_alive",
     "new_job",
@@ -218,6 +224,25 @@ class ScratchDirectory(Closing):
     def close(self) -> None:
         """Remove the directory with its content; closing again does nothing."""
         self._made.cleanup()
+
+
+_AT_END: Final[list[Callable[[], object]]] = []
+
+
+def at_end(call: Callable[[], object]) -> None:
+    """Register a call for the end of this process; the same call is registered once."""
+    if not _AT_END:
+        atexit.register(finish)
+    if call not in _AT_END:
+        _AT_END.append(call)
+
+
+def finish() -> None:
+    """Run the calls that are registered, the latest first; calling again does nothing."""
+    while _AT_END:
+        # Such a call only tidies up. What it leaves, a later process removes.
+        with contextlib.suppress(OSError):
+            _AT_END.pop()()
 
 
 def _sweep(below: Path, prefix: str) -> None:

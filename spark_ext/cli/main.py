@@ -207,6 +207,11 @@ def run() -> None:
     """Run the command line of this process and end the process with its exit code."""
     open_closed_streams()
     code = invoke(sys.argv[1:], sys.stdout, sys.stderr)
+    # Whatever registers a call for the end has loaded this module; help and version have not.
+    if "catalog.processes" in sys.modules:
+        from catalog.processes import finish
+
+        finish()
     # Spark's JVM ends with this process; a regular exit would wait a second for its threads.
     os._exit(code)
 

@@ -32,7 +32,6 @@ under a name derived from Java, Spark and the jars:
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import functools
 import hashlib
@@ -48,10 +47,12 @@ import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from catalog.processes import at_end
 from catalog.secret_variables import harmless_environment
 from tableformat.errors import NotFoundError
 
@@ -160,7 +161,7 @@ def _may_start(java: Path) -> bool:
 @functools.cache
 def _temporary_launcher(script: str) -> Path:
     home = Path(tempfile.mkdtemp(prefix="mergeberg-java-"))
-    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    at_end(partial(shutil.rmtree, home, ignore_errors=True))
     _write_launcher(home, script)
     return home
 
@@ -418,7 +419,7 @@ def start_options(archive: ClassArchive) -> tuple[str, ...]:
             return ("-cp", archive.class_path, shared, "-XX:+VerifySharedSpaces")
         recorded = archive.lists()
         if recorded:
-            atexit.register(_begin_making)
+            at_end(_begin_making)
         if len(recorded) >= _LISTS:
             _remove_older(recorded)
         else:

@@ -23,6 +23,7 @@ from typing import Any, Final
 import catalog
 import tableformat.errors
 from catalog.clickhouse.server.settings import ServerSettings
+from catalog.processes import finish
 from catalog.secret_variables import harmless_environment
 from catalog.storages.schemes import Access
 from spark_ext.engine.tasks import TaskWork, write_slices
@@ -170,6 +171,7 @@ def main(request_fd: int, result_fd: int) -> None:
     )
     rows = [row for task in share for row in write_slices(work, task)]
     Connection(result_fd, readable=False).send(rows)
+    finish()
     # Skips the interpreter's shutdown, during which chdb's threads may still be running.
     os._exit(0)
 

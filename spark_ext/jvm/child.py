@@ -20,6 +20,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from catalog.processes import finish
 from spark_ext.sql.dispatch import interrupted, respond
 from spark_ext.sql.export import are_running, wait_for_all
 
@@ -43,6 +44,7 @@ def main() -> None:
     wait_for_all()
     sys.stdout.flush()
     sys.stderr.flush()
+    finish()
     # PySpark's exit handlers would stop the context, which belongs to the application.
     os._exit(0)
 

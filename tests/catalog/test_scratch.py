@@ -79,3 +79,26 @@ def test_what_has_another_name_is_not_ours(below: Path) -> None:
         pass
 
     assert [path.name for path in below.iterdir()] == ["mergeberg-x-of_somebody-else"]
+
+
+ENDS = """
+import os, sys
+from catalog.processes import ScratchDirectory, at_end, finish
+scratch = ScratchDirectory("x")
+(scratch.path / "file").write_text("...")
+at_end(lambda: print("first registered"))
+at_end(lambda: open("/nowhere/at/all"))
+at_end(scratch.close)
+at_end(scratch.close)
+"""
+
+
+@pytest.mark.parametrize("end", ["sys.exit(3)", "finish(); sys.stdout.flush(); os._exit(3)"])
+def test_what_lasts_as_long_as_the_process_goes_with_its_end(below: Path, end: str) -> None:
+    """The command line skips the interpreter's shutdown, and so everything of `atexit`."""
+    done = subprocess.run(
+        [sys.executable, "-c", ENDS + end], capture_output=True, text=True, check=False
+    )
+
+    assert (done.stdout, done.stderr, done.returncode) == ("first registered\n", "", 3)
+    assert list(below.iterdir()) == []

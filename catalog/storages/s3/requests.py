@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import atexit
 import functools
 import logging
 import os
@@ -35,7 +34,7 @@ from botocore.exceptions import ConnectionError as NotConnectedError
 from botocore.httpsession import URLLib3SSLError as BrokenTlsError
 
 from catalog.network import is_in_clear
-from catalog.processes import ScratchDirectory
+from catalog.processes import ScratchDirectory, at_end
 from catalog.retry import Failed, repeated
 from catalog.storages.s3.access import ALLOW_INSECURE, S3Access, no_address
 from tableformat.errors import (
@@ -381,7 +380,7 @@ def _warn_of_http(endpoint: str | None) -> None:
 def _file_of(authorities: str) -> str:
     """Write the authorities to a file, because boto3 takes only a file."""
     scratch = ScratchDirectory("s3")
-    atexit.register(scratch.close)
+    at_end(scratch.close)
     file = scratch.path / "authorities.pem"
     file.write_text(authorities)
     return str(file)

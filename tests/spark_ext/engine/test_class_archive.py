@@ -281,9 +281,9 @@ COMMAND = """
 import os, sys
 from spark_ext.engine.java import archive_of, find_java, start_options
 start_options(archive_of(find_java(os.environ), "local", (), os.environ))
-print("done")
-sys.exit(3)
 """
+PROGRAM_ENDS = "print('done'); sys.exit(3)"
+COMMAND_ENDS = "from spark_ext.cli.main import run; sys.argv[1:] = ['--nothing']; run()"
 ADOPTER = """
 import ctypes, json, os, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # Orphans become children of this process.
@@ -306,21 +306,25 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
-def test_the_second_command_makes_the_archive_after_its_end(
-    environ: dict[str, str], java: Java
+@pytest.mark.parametrize(("end", "code"), [(PROGRAM_ENDS, 3), (COMMAND_ENDS, 2)])
+def test_the_second_process_makes_the_archive_after_its_end(
+    environ: dict[str, str], java: Java, end: str, code: int
 ) -> None:
+    """The command line skips the interpreter's shutdown; a program of a user does not."""
+    command = COMMAND + end
     archive = archive_in(environ, java)
-    first = run(environ, "-c", COMMAND)
-    assert (first.stdout, first.stderr, first.returncode) == ("done\n", "", 3)
+    first = run(environ, "-c", command)
+    printed = [first.stdout, first.stderr, code]
+    assert first.returncode == code
     archive.lists()[0].write_text(LIST)
 
     with (archive.file.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        while_another_works = run(environ, "-c", ADOPTER, COMMAND)
-    alone = run(environ, "-c", ADOPTER, COMMAND)
+        while_another_works = run(environ, "-c", ADOPTER, command)
+    alone = run(environ, "-c", ADOPTER, command)
 
-    assert json.loads(while_another_works.stdout) == ["done\n", "", 3, 1]
-    assert json.loads(alone.stdout) == ["done\n", "", 3, 0]
+    assert json.loads(while_another_works.stdout) == [*printed, 1]
+    assert json.loads(alone.stdout) == [*printed, 0]
     assert "sharing" in vm_info(java, start_options(archive))
 
 
