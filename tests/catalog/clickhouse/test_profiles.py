@@ -91,6 +91,7 @@ def others(clickhouse: EmbeddedClickHouse, name: str, of: str, value: str) -> It
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)  # More than 3,000 values of settings, each with two queries.
 def test_no_setting_of_a_profile_changes_what_is_exported() -> None:
     """Harm prevented: times without zeros, texts without their end, or no row at all."""
     columns = [column_of(of, parse_type(of)) for of in VALUES]

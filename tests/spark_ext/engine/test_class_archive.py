@@ -306,7 +306,9 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
-@pytest.mark.parametrize(("end", "code"), [(PROGRAM_ENDS, 3), (COMMAND_ENDS, 2)])
+@pytest.mark.parametrize(
+    ("end", "code"), [(PROGRAM_ENDS, 3), (COMMAND_ENDS, 2)], ids=["program", "command"]
+)
 def test_the_second_process_makes_the_archive_after_its_end(
     environ: dict[str, str], java: Java, end: str, code: int
 ) -> None:

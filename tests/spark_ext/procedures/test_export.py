@@ -207,16 +207,16 @@ def test_a_session_sees_the_table_as_it_is_also_when_a_partition_was_refused(
 @pytest.mark.parametrize(
     ("given", "of_session", "share"),
     [
-        ({}, {}, Share(3)),
-        ({"max_slices": 2}, {}, Share(2)),
+        ({}, {}, Share(2)),
+        ({"max_slices": 1}, {}, Share(1)),
         ({"max_bandwidth": 10_000_000}, {}, Share(2, 10_000_000, limit=10_000_000)),
         ({}, {"background_move_pool_size": "1"}, Share(1)),
         ({"max_slices": 2}, {"background_move_pool_size": "1"}, Share(2)),
         ({}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2, 8_000_000, limit=8_000_000)),
-        ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(3)),
+        ({"max_bandwidth": 0}, {"max_exports_bandwidth_for_server": "8000000"}, Share(2)),
         ({"parallel_formatting": False}, {}, Share(1, in_turn=True)),
         ({}, {"output_format_parallel_formatting": "0"}, Share(1, in_turn=True)),
-        ({"parallel_formatting": True}, {"output_format_parallel_formatting": "0"}, Share(3)),
+        ({"parallel_formatting": True}, {"output_format_parallel_formatting": "0"}, Share(2)),
     ],
 )
 def test_limits_are_those_of_the_call_else_of_the_session(
@@ -226,7 +226,7 @@ def test_limits_are_those_of_the_call_else_of_the_session(
     of_session: dict[str, str],
     share: Share,
 ) -> None:
-    """Of three partitions, where Spark has two slots."""
+    """Of three small partitions, where Spark has two slots: each has a task of short work."""
     seen: list[Share | None] = []
     many.before = lambda plan, _: seen.append(plan.share)
     session.settings.update({f"spark.mergeberg.{n}": text for n, text in of_session.items()})

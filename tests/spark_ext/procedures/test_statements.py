@@ -193,9 +193,9 @@ def test_an_unknown_setting_is_refused_with_the_nearest_before_any_work(
 @pytest.mark.parametrize(
     ("setting", "share"),
     [
-        ("output_format_parallel_formatting = 1", Share(3)),
+        ("output_format_parallel_formatting = 1", Share(2)),
         ("output_format_parallel_formatting = 0", Share(1, in_turn=True)),
-        ("background_move_pool_size = 2", Share(2)),
+        ("background_move_pool_size = 1", Share(1)),
         ("max_exports_bandwidth_for_server = 100000000", Share(2, 100_000_000, limit=100_000_000)),
     ],
 )

@@ -20,6 +20,7 @@ OF_THE_COMMAND_LINE = re.compile(r"(?<![\w-])--[a-z][a-z-]+|`mergeberg ")
 NOT_IN_SQL = (
     "spark_ext/cli/", "spark_ext/demo/", "spark_ext/__main__.py", "spark_ext/engine/jars.py",
     "spark_ext/engine/java.py", "spark_ext/engine/session.py", "spark_ext/engine/shell.py",
+    "spark_ext/operations/maintenance.py",
 )  # fmt: skip
 """What only the command line runs."""
 WITHOUT_VALUES = {
