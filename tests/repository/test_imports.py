@@ -14,6 +14,7 @@ ALLOWED = {
     ("catalog/storages/schemes.py", "catalog.storages.s3.storage"): "an optional extra",
     ("catalog/storages/gs/store.py", "catalog.storages.gs.google_login"): "an optional extra",
     ("catalog/ledgers/uris.py", "catalog.ledgers.keeper.ledger"): "an optional extra",
+    ("spark_ext/cli/main.py", "catalog.processes"): "only who has loaded it has calls for the end",
     ("spark_ext/cli/main.py", "spark_ext.actions.logs"): "help and completion write no log",
     ("spark_ext/cli/main.py", "spark_ext.cli.next_command"): "only a command that failed needs it",
     ("spark_ext/cli/main.py", "tableformat.messages"): "help and completion name no option so",

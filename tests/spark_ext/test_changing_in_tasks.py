@@ -256,7 +256,7 @@ def test_a_drop_stops_what_runs_in_tasks(
     lake.sql(f"ALTER TABLE lake.n.{name} DROP PARTITION 2")
     error = ended()
 
-    assert isinstance(error, RefusedError)
+    assert isinstance(error, StoppedError)
     assert "it was stopped by DROP PARTITION ID '2'" in error.message
     rows = lake.rows(name)
     assert {row["p"] for row in rows} == {0, 1, 3}
