@@ -240,7 +240,7 @@ def at_end(call: Callable[[], object]) -> None:
 def finish() -> None:
     """Run the calls that are registered, the latest first; calling again does nothing."""
     while _AT_END:
-        # Such a call only tidies up. What it leaves, a later process removes.
+        # What a call cannot do at the end, a later process does: remove files, write an archive.
         with contextlib.suppress(OSError):
             _AT_END.pop()()
 

