@@ -34,10 +34,16 @@ from spark_ext.cli.summary import Summary, summary_of
 from spark_ext.engine.session import SparkSettings
 from spark_ext.sql.session_settings import check_without_statement
 from tableformat.errors import RefusedError, UsageError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import AllPartitions, ByExpression, ById, Limits, Selection
+from tableformat.export.request import (
+    AllPartitions,
+    ByExpression,
+    ById,
+    ExportOptions,
+    Limits,
+    Selection,
+)
 from tableformat.export.slices import FileFormat
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter

@@ -38,14 +38,13 @@ from tableformat.effects import Step
 from tableformat.errors import Action, RefusedError, SourceError, SourceGoneError, TableFormatError
 from tableformat.export.commit import Ports
 from tableformat.export.commit_lists import store_list
-from tableformat.export.decision import ExportOptions
 from tableformat.export.destination import WrittenClaim
 from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Lake, Lands
 from tableformat.export.request import AllPartitions as EveryPartition
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.ledger import Key, StatementKind
 from tableformat.mergetree.compatibility import differences
 from tableformat.mergetree.table import MergeTreeTable

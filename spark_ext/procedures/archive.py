@@ -42,11 +42,11 @@ from spark_ext.sql.catalogs import refresh_errors, session_ledger
 from spark_ext.sql.export import joined
 from spark_ext.sql.session_settings import SourceTable
 from tableformat.errors import Action, DestinationError, RefusedError, TableFormatError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import Replaced, check_replacements
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts, Silent
+from tableformat.export.request import ExportOptions
 from tableformat.messages import Option
 from tableformat.names import LakeName
 

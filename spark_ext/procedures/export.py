@@ -15,12 +15,19 @@ from spark_ext.sql.export import begin_in_session, export_in_session, rehearse_i
 from spark_ext.sql.statement_exports import SessionExport
 from spark_ext.sql.statement_settings import limits_of_session
 from tableformat.errors import UsageError
-from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.dry_run import Forecast
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import EXPORT_OPTIONS, LateRows, OptionType
 from tableformat.export.outcome import Outcome
-from tableformat.export.request import AllPartitions, ByExpression, ById, Limits, Selection
+from tableformat.export.request import (
+    AllPartitions,
+    ByExpression,
+    ById,
+    ExportOptions,
+    Limits,
+    Selection,
+    check_options,
+)
 from tableformat.export.slices import FileFormat
 from tableformat.mergetree.partition_literal import date_in_quotes
 from tableformat.mergetree.summary_filter import parse_filter

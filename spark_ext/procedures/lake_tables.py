@@ -47,10 +47,9 @@ from spark_ext.procedures.names import CallNames
 from spark_ext.sql.catalogs import refresh, session_ledger
 from spark_ext.sql.export import joined
 from tableformat.errors import DestinationError, RefusedError, TableFormatError, UsageError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, create_table
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.export.verification import Comparison, Verdict
 from tableformat.iceberg.manifest_scan import LiveFile, live_files
 from tableformat.iceberg.sort_order import SortedField

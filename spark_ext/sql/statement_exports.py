@@ -46,9 +46,8 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import BAD_ARGUMENTS, NOT_IMPLEMENTED
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import check_options
 from tableformat.export.job import ExportRequest
-from tableformat.export.request import AllPartitions, ByExpression, ById, Selection
+from tableformat.export.request import AllPartitions, ByExpression, ById, Selection, check_options
 from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.partition_literal import All, ByValue
 from tableformat.mergetree.partition_literal import ById as ByLiteralId

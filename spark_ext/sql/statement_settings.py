@@ -30,9 +30,8 @@ from spark_ext.sql.statements import (
 )
 from tableformat.clickhouse_codes import SUPPORT_IS_DISABLED, TYPE_MISMATCH, UNKNOWN_SETTING
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.options import EXPORT_OPTIONS, ExportOption, LateRows, OptionType
-from tableformat.export.request import Limits
+from tableformat.export.request import ExportOptions, Limits
 from tableformat.export.slices import FileFormat
 from tableformat.hive.layout import listed_names
 from tableformat.names import quote_string

@@ -16,25 +16,15 @@ a new epoch, by compare-and-set.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
-from tableformat.committer import (
-    Append,
-    AppendAlongside,
-    Attach,
-    FileInMain,
-    MainChange,
-    ReplaceOwn,
-    ReplacePartition,
-)
-from tableformat.errors import Action, UsageError
+from tableformat.committer import FileInMain
 from tableformat.export.archived import ArchivedExports, has_it, lacks_archived
 from tableformat.export.content import Content, how_it_differs, is_merged, knows_source
 from tableformat.export.main_state import Holding, Kind
-from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import (
-    MANIFEST_TTL,
     Archived,
     Claim,
     Key,
@@ -43,7 +33,6 @@ from tableformat.ledger import (
     Record,
     Row,
     State,
-    StatementKind,
     Stop,
     last_export,
 )
@@ -55,19 +44,15 @@ __all__ = [
     "MAY_BE_EQUAL",
     "Begin",
     "CompareRows",
-    "ExportOptions",
-    "ExportStatement",
     "Proceed",
     "RemoveRows",
     "Resume",
     "Skip",
     "SourceGuards",
-    "check_options",
     "claimed",
     "decide",
     "decide_export",
     "decide_in_tree",
-    "in_tree",
     "may_be_equal",
     "not_late",
     "one_too_many",
@@ -82,110 +67,6 @@ MAY_BE_EQUAL: Final = (
     f"its parts changed, its rows may be the same: {Option.CHECK_ROWS} compares them first"
 )
 """The note on a partition that is exported again although only its parts are known to differ."""
-
-ExportStatement = Literal[StatementKind.ATTACH_FROM, StatementKind.REPLACE_FROM]
-"""A statement on a lake table that exports partitions of a ClickHouse table."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """The options of an export, from the user or from a statement on the lake table.
-
-    * `force`: replace an earlier export, even with fewer rows; with `allow_empty` even with none.
-    * `manifest_ttl`: the manifest TTL of the new ledger record, in seconds; 0 is for ever.
-    * `overwrite_file_if_exists`: make a first export although main has files of other writers in
-      the partition.
-    * `replace_partition`, with `force`: replace all files in the lake partition, of any writer.
-    * `same_table`: the source is the exported table, although its Keeper node is another one.
-    * `same_as`: the identity under which the source table was exported before.
-    * `shards`: the number of tables with this name that hold rows of the same partitions.
-    * `supersedes`, with `force`: replace files in a tree of Hive directories. Readers that list
-      the directories see old and new files for a while.
-    * `of_statement`: the export is ATTACH or REPLACE PARTITION … FROM the table; None for neither.
-    * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
-      before anything is written. With `compares_only` nothing is written afterwards either.
-    * `max_replace`: the most exported partitions that the command may replace; None for no limit.
-    * `late_rows`: what happens to rows that arrive in a partition after it was archived.
-    * `action`: the verb of the command, for its messages; nothing is decided by it.
-    """
-
-    force: bool = False
-    manifest_ttl: int = MANIFEST_TTL
-    allow_empty: bool = False
-    overwrite_file_if_exists: bool = False
-    replace_partition: bool = False
-    same_table: bool = False
-    same_as: str = ""
-    shards: int = 1
-    supersedes: bool = False
-    of_statement: ExportStatement | None = None
-    check_rows: bool = False
-    compares_only: bool = False
-    max_replace: int | None = None
-    late_rows: LateRows = LateRows.TABLE
-    action: Action = Action.EXPORT
-
-    @property
-    def is_of_statement(self) -> bool:
-        """Whether a statement on the lake table exports."""
-        return self.of_statement is not None
-
-    @property
-    def attaches(self) -> bool:
-        """Whether the statement is ATTACH, which removes no row."""
-        return self.of_statement is StatementKind.ATTACH_FROM
-
-    @property
-    def change(self) -> MainChange:
-        """How the files of a partition enter main."""
-        if self.attaches:
-            return Attach()
-        if self.replace_partition:
-            return ReplacePartition()
-        if self.force:
-            return ReplaceOwn(alongside=self.overwrite_file_if_exists)
-        return AppendAlongside() if self.overwrite_file_if_exists else Append()
-
-
-def check_options(options: ExportOptions) -> ExportOptions:
-    """Return the options if they can be combined.
-
-    Raises:
-        UsageError: two options exclude each other, or one requires another.
-    """
-    if options.allow_empty and not options.force:
-        message = (
-            f"Cannot use {Option.ALLOW_EMPTY} alone: it only adds to {Option.FORCE}. Give both."
-        )
-        raise UsageError(message)
-    if options.replace_partition and not options.force:
-        message = (
-            f"Cannot use {Option.REPLACE_PARTITION} alone: it says what {Option.FORCE} replaces. "
-            "Give both, or neither for an export that leaves files of others where they are."
-        )
-        raise UsageError(message)
-    if options.replace_partition and options.overwrite_file_if_exists:
-        message = (
-            f"Cannot use {Option.REPLACE_PARTITION} with {Option.OVERWRITE_FILE_IF_EXISTS}: the "
-            "one removes files of others, the other keeps them. Give one of them."
-        )
-        raise UsageError(message)
-    if options.check_rows and options.force:
-        message = (
-            f"Cannot use {Option.CHECK_ROWS} with {Option.FORCE}: the one exports only what has "
-            "other rows, the other exports everything again. Give one of them."
-        )
-        raise UsageError(message)
-    return options
-
-
-def in_tree(options: ExportOptions) -> ExportOptions:
-    """Return the options for a tree of Hive directories.
-
-    An export never removes files of other writers from a tree, so the only files that it can
-    replace in a partition are exported ones.
-    """
-    return replace(options, replace_partition=False, supersedes=options.replace_partition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,6 @@ from tableformat.export.content import content_of
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
     CompareRows,
-    ExportOptions,
     Proceed,
     Resume,
     Skip,
@@ -50,7 +49,7 @@ from tableformat.export.main_state import Holding, holding
 from tableformat.export.outcome import Status
 from tableformat.export.plan import TablePlan, check_one_to_one
 from tableformat.export.ports import Lake
-from tableformat.export.request import select
+from tableformat.export.request import ExportOptions, select
 from tableformat.export.slices import SliceTarget, slices
 from tableformat.export.table_identity import (
     SameNameExports,

@@ -29,7 +29,6 @@ from tableformat.export.content import Content, is_merged
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
     CompareRows,
-    ExportOptions,
     Skip,
     SourceGuards,
     claimed,
@@ -48,6 +47,7 @@ from tableformat.export.main_state import Holding, Kind
 from tableformat.export.outcome import Status
 from tableformat.export.plan import SizeRatio, frozen_content
 from tableformat.export.ports import JobPorts
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import Slice, finished_files, recipes_of
 from tableformat.export.table_identity import known_node
 from tableformat.ledger import Claim, Key, Row, Stale, State

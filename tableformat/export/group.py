@@ -50,7 +50,6 @@ from tableformat.export.commit import Ports, held_in_main, later_held, settle_ma
 from tableformat.export.content import Content, content_of
 from tableformat.export.decision import (
     CompareRows,
-    ExportOptions,
     RemoveRows,
     Resume,
     Skip,
@@ -76,6 +75,7 @@ from tableformat.export.maintenance import note_rewritten
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.plan import frozen_content
 from tableformat.export.ports import JobPorts, SliceWriter
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import stored_receipts
 from tableformat.export.table_identity import (
     SameNameExports,

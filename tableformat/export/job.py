@@ -34,7 +34,6 @@ from tableformat.errors import KilledError, RefusedError, StoppedError, Unable, 
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
-from tableformat.export.decision import ExportOptions, in_tree
 from tableformat.export.destination import (
     Destination,
     evolve_schema,
@@ -57,7 +56,7 @@ from tableformat.export.plan import (
     remembered_conversions,
 )
 from tableformat.export.ports import JobPorts, Lake
-from tableformat.export.request import Limits, Selection, select
+from tableformat.export.request import ExportOptions, Limits, Selection, in_tree, select
 from tableformat.export.slices import FileFormat
 from tableformat.export.table_identity import check_same_as, known_as
 from tableformat.export.watermark import Listing, list_source

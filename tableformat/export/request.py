@@ -1,5 +1,6 @@
-"""Selects the partitions of an export and limits the work of all exports of one application.
+"""Holds the options of an export, selects its partitions, and limits the work of an application.
 
+`ExportOptions` are the options, and `check_options` refuses those that exclude each other.
 `select` selects one partition by id, one by expression, or all that a filter keeps.
 `ReplaceLimit` counts the partitions that the exports of a command replace.
 
@@ -16,17 +17,26 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, Literal
 
-from tableformat.errors import Advice, NotFoundError, Unable, UsageError
-from tableformat.export.options import MAX_SLICES
+from tableformat.committer import (
+    Append,
+    AppendAlongside,
+    Attach,
+    MainChange,
+    ReplaceOwn,
+    ReplacePartition,
+)
+from tableformat.errors import Action, Advice, NotFoundError, Unable, UsageError
+from tableformat.export.options import MAX_SLICES, LateRows
 from tableformat.export.slices import Share
+from tableformat.ledger import MANIFEST_TTL, StatementKind
 from tableformat.mergetree.compatibility import time_column
 from tableformat.mergetree.expression import render_expression
 from tableformat.mergetree.summary_filter import SummaryFilter
 from tableformat.mergetree.table import MergeTreeTable, NoTimes, PartitionSummary
-from tableformat.messages import Command
+from tableformat.messages import Command, Option
 from tableformat.names import PartitionId
 from tableformat.quantities import counted
 from tableformat.source import Source
@@ -36,14 +46,123 @@ __all__ = [
     "Allotment",
     "ByExpression",
     "ById",
+    "ExportOptions",
+    "ExportStatement",
     "Limits",
     "ReplaceLimit",
     "Selection",
+    "check_options",
+    "in_tree",
     "no_partition",
     "select",
 ]
 
 _SHOWN: Final = 5
+
+
+ExportStatement = Literal[StatementKind.ATTACH_FROM, StatementKind.REPLACE_FROM]
+"""A statement on a lake table that exports partitions of a ClickHouse table."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """The options of an export, from the user or from a statement on the lake table.
+
+    * `force`: replace an earlier export, even with fewer rows; with `allow_empty` even with none.
+    * `manifest_ttl`: the manifest TTL of the new ledger record, in seconds; 0 is for ever.
+    * `overwrite_file_if_exists`: make a first export although main has files of other writers in
+      the partition.
+    * `replace_partition`, with `force`: replace all files in the lake partition, of any writer.
+    * `same_table`: the source is the exported table, although its Keeper node is another one.
+    * `same_as`: the identity under which the source table was exported before.
+    * `shards`: the number of tables with this name that hold rows of the same partitions.
+    * `supersedes`, with `force`: replace files in a tree of Hive directories. Readers that list
+      the directories see old and new files for a while.
+    * `of_statement`: the export is ATTACH or REPLACE PARTITION … FROM the table; None for neither.
+    * `check_rows`: if the parts of a partition changed, compare its rows with the exported rows
+      before anything is written. With `compares_only` nothing is written afterwards either.
+    * `max_replace`: the most exported partitions that the command may replace; None for no limit.
+    * `late_rows`: what happens to rows that arrive in a partition after it was archived.
+    * `action`: the verb of the command, for its messages; nothing is decided by it.
+    """
+
+    force: bool = False
+    manifest_ttl: int = MANIFEST_TTL
+    allow_empty: bool = False
+    overwrite_file_if_exists: bool = False
+    replace_partition: bool = False
+    same_table: bool = False
+    same_as: str = ""
+    shards: int = 1
+    supersedes: bool = False
+    of_statement: ExportStatement | None = None
+    check_rows: bool = False
+    compares_only: bool = False
+    max_replace: int | None = None
+    late_rows: LateRows = LateRows.TABLE
+    action: Action = Action.EXPORT
+
+    @property
+    def is_of_statement(self) -> bool:
+        """Whether a statement on the lake table exports."""
+        return self.of_statement is not None
+
+    @property
+    def attaches(self) -> bool:
+        """Whether the statement is ATTACH, which removes no row."""
+        return self.of_statement is StatementKind.ATTACH_FROM
+
+    @property
+    def change(self) -> MainChange:
+        """How the files of a partition enter main."""
+        if self.attaches:
+            return Attach()
+        if self.replace_partition:
+            return ReplacePartition()
+        if self.force:
+            return ReplaceOwn(alongside=self.overwrite_file_if_exists)
+        return AppendAlongside() if self.overwrite_file_if_exists else Append()
+
+
+def check_options(options: ExportOptions) -> ExportOptions:
+    """Return the options if they can be combined.
+
+    Raises:
+        UsageError: two options exclude each other, or one requires another.
+    """
+    if options.allow_empty and not options.force:
+        message = (
+            f"Cannot use {Option.ALLOW_EMPTY} alone: it only adds to {Option.FORCE}. Give both."
+        )
+        raise UsageError(message)
+    if options.replace_partition and not options.force:
+        message = (
+            f"Cannot use {Option.REPLACE_PARTITION} alone: it says what {Option.FORCE} replaces. "
+            "Give both, or neither for an export that leaves files of others where they are."
+        )
+        raise UsageError(message)
+    if options.replace_partition and options.overwrite_file_if_exists:
+        message = (
+            f"Cannot use {Option.REPLACE_PARTITION} with {Option.OVERWRITE_FILE_IF_EXISTS}: the "
+            "one removes files of others, the other keeps them. Give one of them."
+        )
+        raise UsageError(message)
+    if options.check_rows and options.force:
+        message = (
+            f"Cannot use {Option.CHECK_ROWS} with {Option.FORCE}: the one exports only what has "
+            "other rows, the other exports everything again. Give one of them."
+        )
+        raise UsageError(message)
+    return options
+
+
+def in_tree(options: ExportOptions) -> ExportOptions:
+    """Return the options for a tree of Hive directories.
+
+    An export never removes files of other writers from a tree, so the only files that it can
+    replace in a partition are exported ones.
+    """
+    return replace(options, replace_partition=False, supersedes=options.replace_partition)
 
 
 @dataclass(frozen=True, slots=True)

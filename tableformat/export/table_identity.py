@@ -34,10 +34,11 @@ from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError, Unable, UsageError
 from tableformat.export.content import Content, is_merged
-from tableformat.export.decision import ExportOptions, Skip
+from tableformat.export.decision import Skip
 from tableformat.export.main_state import Holding
 from tableformat.export.outcome import Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Claim, Key, Row, Stale, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable, MergeTreeTable, known_by_name
 from tableformat.messages import Command, Option

@@ -35,9 +35,10 @@ from tableformat.export.archived import (
 )
 from tableformat.export.commit import check_table_of_ledger
 from tableformat.export.content import Content, content_of, how_it_differs
-from tableformat.export.decision import ExportOptions, Skip, decide_export
+from tableformat.export.decision import Skip, decide_export
 from tableformat.export.main_state import holding, unsettled_mark
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.export.table_identity import known_node, other_table
 from tableformat.ledger import DetachedPart, Key, Ledger, Row
 from tableformat.mergetree.table import MergeTreeTable, Part

@@ -48,7 +48,6 @@ from tableformat.errors import (
 from tableformat.export.cleanup import Cleaning
 from tableformat.export.commit import Ports, commit
 from tableformat.export.commit_lists import store_list
-from tableformat.export.decision import ExportOptions
 from tableformat.export.destination import Destination, Group, WrittenClaim
 from tableformat.export.foreign_rows import RowsOfOthersError
 from tableformat.export.freeze_and_claim import Claimed, Claiming, Frozen
@@ -56,6 +55,7 @@ from tableformat.export.give_up import BY_CANCEL, GivenUp, kill
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Cause, Outcome, Status, undo_statement
 from tableformat.export.ports import JobPorts, SliceWriter, Writing, Written
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import (
     files_of_parts,
     just_written,

@@ -37,10 +37,9 @@ from spark_ext.actions.export_ports import new_transaction
 from spark_ext.operations.tables import operation_ports
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Direct, Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.file_names import key_in
 from tableformat.ledger import Owner
 from tableformat.names import LakeName, TableName

@@ -16,10 +16,9 @@ from catalog.sources import SourcePlace
 from catalog.storages.schemes import open_storage
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, export_all, open_ports
 from spark_ext.engine.session import SparkSettings, slots
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.export.slices import stored_receipts
 from tableformat.file_names import RECEIPTS
 from tableformat.names import LakeName, TableName

@@ -20,9 +20,9 @@ from tableformat.errors import (
     TableFormatError,
     UsageError,
 )
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Row, State
 from tableformat.mergetree.table import Column
 from tableformat.mergetree.types import Simple

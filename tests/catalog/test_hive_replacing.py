@@ -13,11 +13,10 @@ from catalog.ledgers.sqlite import SqliteLedger
 from spark_ext.actions.gc import sweep
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
 from tableformat.export.rebuild import rebuild
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.hive.documents import CommitFile
 from tableformat.names import PartitionId
 from tests.enumeration.trees import TreeWorld, commits, rows_of

@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from tableformat.export.decision import ExportOptions
+from tableformat.export.request import ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tests.chaos.judge import Judge
 from tests.chaos.world import Report, World

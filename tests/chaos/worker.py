@@ -18,8 +18,8 @@ from pathlib import Path
 
 from tableformat.errors import TableFormatError
 from tableformat.export import leases
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Owner
 from tests.chaos.world import World, clock, quiet
 from tests.support.scenarios import ALL, ports_of

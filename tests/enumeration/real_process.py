@@ -27,10 +27,9 @@ from spark_ext.actions.export_ports import (
 )
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.names import LakeName, TableName
 
 __all__ = ["NEVER", "TO"]

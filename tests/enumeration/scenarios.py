@@ -21,11 +21,10 @@ from pyiceberg.manifest import clear_manifest_cache
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import InternalError, TableFormatError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts, Lake, Writing
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.slices import FileFormat, Slice, SliceTask, WritePlan
 from tableformat.ledger import Ledger
 from tableformat.mergetree.table import MergeTreeTable

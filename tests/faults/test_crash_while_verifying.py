@@ -16,10 +16,9 @@ import pytest
 from tableformat.digest import Digest
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.names import LakeName, PartitionId, TableName
 from tests.support.fakes import FakeDigests, FakeSource, job_ports
 from tests.support.scenarios import rows_in_main

@@ -15,12 +15,11 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import DestinationError, LedgerError
 from tableformat.export.cleanup import MOST_EXPORTS
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.options import ABANDONED_TTL
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.ledger import Owner, State
 from tableformat.messages import plain
 from tableformat.names import PartitionId

@@ -40,9 +40,8 @@ from catalog.iceberg.catalogs import open_catalog
 from catalog.iceberg.table import IcebergTable
 from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import EXPORT, REPLACE, rehearse
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.file_names import data_file_name, exported_by, key_in
 from tableformat.iceberg.snapshot import table_of
 from tableformat.iceberg.values import to_text

@@ -16,13 +16,12 @@ import pytest
 from catalog.ledgers.sqlite import SqliteLedger
 from catalog.storages.local import LocalStorage
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.gc import Garbage, Kind
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.leases import Leases
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row, State
 from tableformat.messages import plain

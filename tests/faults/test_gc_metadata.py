@@ -17,9 +17,9 @@ from pyiceberg.table import Table
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import Commit, LakeTableState, Staged
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.gc import Garbage, Kind
 from tableformat.export.leases import Leases
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import FileFormat
 from tableformat.file_names import sequence_number_in, stop_mark, views_directory
 from tableformat.ledger import LeaseHeld, Owner

@@ -18,12 +18,12 @@ from tableformat.effects import Direct, Effects, Step
 from tableformat.errors import RefusedError, TableFormatError
 from tableformat.export.archived import archiving, unarchive
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import EXPORT, rehearse
 from tableformat.export.give_up import kill
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome
+from tableformat.export.request import ExportOptions
 from tableformat.export.watermark import Watermark, find_watermark
 from tableformat.iceberg.properties import LATE_ROWS
 from tableformat.ledger import DetachedPart, Owner, Row, State

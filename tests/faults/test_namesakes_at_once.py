@@ -18,12 +18,12 @@ import pytest
 
 from tableformat.effects import Direct, Step
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import EXPORT, rehearse
 from tableformat.export.give_up import GivenUp, kill
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Ledger, State
 from tests.support.fakes import TABLE
 from tests.support.scenarios import (

@@ -21,9 +21,8 @@ from pyiceberg.types import LongType
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError, TableFormatError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.slices import FileFormat
 from tableformat.names import PartitionId
 from tableformat.table_properties import EPOCH_PROPERTY, LEDGER_PROPERTY, MARK_PREFIX

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Drop
 from tests.faults.test_rebuilt_ledger import lose, rebuilt

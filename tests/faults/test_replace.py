@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.ledger import State
 from tests.faults.test_operator_actions import FOREIGN, append, roll_back
 from tests.support.dying import Dies, DiesAt, KilledAt

@@ -11,10 +11,9 @@ from catalog.shards import LocalTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.export import export_tables
 from tableformat.errors import RefusedError, SourceError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.ports import JobPorts
-from tableformat.export.request import ReplaceLimit
+from tableformat.export.request import ExportOptions, ReplaceLimit
 from tableformat.messages import plain
 from tests.support.fakes import TABLE
 from tests.support.scenarios import (

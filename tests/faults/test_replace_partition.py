@@ -21,9 +21,8 @@ from catalog.iceberg.catalogs import open_catalog
 from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import rehearse
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tests.faults.test_operator_actions import (
     FOREIGN,
     append,

@@ -18,7 +18,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
+from tableformat.export.request import ExportOptions
 from tests.faults.test_operator_actions import append
 from tests.support.dying import KilledAt
 from tests.support.other_engines import delete_first_row, rewrite

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import State
 from tests.enumeration.oracle import check_values, look
 from tests.enumeration.scenarios import World

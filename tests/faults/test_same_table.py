@@ -13,9 +13,8 @@ import pytest
 
 from catalog.storages.schemes import open_storage
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import rehearse
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.watermark import find_watermark, property_of
 from tableformat.ledger import Row, State
 from tableformat.mergetree.table import KeeperNode, KeeperUnavailable

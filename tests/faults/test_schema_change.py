@@ -23,10 +23,9 @@ from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.committer import LakeTableState, SchemaChange, Sent
 from tableformat.effects import Effects, Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import State
 from tableformat.mergetree.table import Column

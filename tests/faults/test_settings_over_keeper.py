@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from catalog.ledgers.keeper.ledger import KeeperLedger
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
+from tableformat.export.request import ExportOptions
 from tableformat.history import Counter
 from tableformat.ledger import Row
 from tests.enumeration.scenarios import World

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import ExportOptions
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Row, State
 from tests.faults.test_operator_actions import compact, delete_rows, roll_back
 from tests.support.dying import Dies, KilledAt

@@ -14,7 +14,7 @@ import pytest
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import TableFormatError
-from tableformat.export.decision import ExportOptions
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import Slice
 from tableformat.history import Counter
 from tableformat.ledger import State

@@ -16,11 +16,10 @@ from catalog.hive import open_tree
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Direct
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import GivenUp, KillOutcome, TooLate, kill
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import State
 from tableformat.messages import plain

@@ -9,8 +9,8 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.options import LateRows
+from tableformat.export.request import ExportOptions
 from tableformat.messages import plain
 from tests.faults.test_late_rows import World, lot, watermark_of
 from tests.faults.test_rebuilt_ledger import lose, rebuilt

@@ -19,11 +19,10 @@ from catalog.iceberg.table import IcebergTable
 from catalog.sources import SourcePlace
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.iceberg.snapshot import table_of
 from tableformat.names import LakeName, TableName
 from tests.support.child_writer import ChildWriter

@@ -34,11 +34,10 @@ from catalog.sources import SourcePlace
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.actions.verify import Verifying, VerifyRequest
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent, SliceWriter
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.export.verification import Comparison
 from tableformat.names import LakeName, TableName
 from tests.properties.duckdb_reader import DuckDBReader

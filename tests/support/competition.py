@@ -33,9 +33,9 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from tableformat.committer import Sent
 from tableformat.effects import Step
 from tableformat.errors import InternalError, RefusedError, TableFormatError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import FileFormat
 from tests.enumeration.faults import failure
 from tests.enumeration.oracle import IN_MAIN, Seen, check_reachable, look

@@ -17,10 +17,10 @@ from spark_ext.actions.cancel import unarchivable, unarchive_each
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import NotFoundError, RefusedError
 from tableformat.export.archived import archiving
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import DetachedPart, Owner
 from tableformat.mergetree.table import Part
 from tests.places.found import place_at

@@ -23,11 +23,10 @@ from catalog.sources import SourcePlace, open_source, server_of
 from spark_ext.actions.export_ports import Places, SparkWhenNeeded, open_ports
 from spark_ext.actions.verify import Verifying, VerifyRequest
 from spark_ext.engine.session import SparkSettings
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.ports import Silent
-from tableformat.export.request import AllPartitions, Limits, Selection
+from tableformat.export.request import AllPartitions, ExportOptions, Limits, Selection
 from tableformat.export.slices import FileFormat, SliceTask, WritePlan
 from tableformat.export.verification import Comparison, LakeDigests
 from tableformat.ledger import Row

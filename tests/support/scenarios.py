@@ -20,11 +20,10 @@ from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from tableformat.committer import LakeTableState
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.export.slices import Slice
 from tableformat.file_names import key_in
 from tableformat.iceberg.snapshot import table_of

@@ -13,9 +13,8 @@ import pytest
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Effects, Step
 from tableformat.errors import NotFoundError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.slices import FileFormat
 from tableformat.ledger import Ledger, Row
 from tableformat.mergetree.digest_sql import DigestColumn

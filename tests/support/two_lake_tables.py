@@ -12,9 +12,9 @@ from catalog.iceberg.table import IcebergTable
 from catalog.rewriting.copies import CopiedFiles
 from tableformat.committer import LakeTableState
 from tableformat.effects import Direct, Effects, Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import StatementKind
 from tableformat.names import LakeName, PartitionId
 from tableformat.operations.copy_from import CopyFrom, Fetch, OtherTable, divided_here, other_table

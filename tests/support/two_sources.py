@@ -18,10 +18,10 @@ from catalog.iceberg.table import IcebergTable
 from catalog.rewriting.copies import copies_between
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.effects import Direct
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
 from tableformat.export.request import AllPartitions as EveryPartition
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import FileFormat, Slice
 from tableformat.file_names import key_in
 from tableformat.iceberg.manifest_scan import lake_part_name

@@ -24,13 +24,12 @@ from spark_ext.cli.output import JsonOutput, Output, error_printer
 from spark_ext.cli.summary import Effect, Line, Summary
 from spark_ext.engine.session import slots
 from tableformat.errors import Action
-from tableformat.export.decision import ExportOptions
 from tableformat.export.dry_run import Replaced, check_replacements
 from tableformat.export.job import ExportRequest
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Outcome, Status, worst
 from tableformat.export.ports import JobPorts, Observer, ObserverAround
-from tableformat.export.request import Limits
+from tableformat.export.request import ExportOptions, Limits
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
 from tableformat.quantities import counted, human_bytes

@@ -36,10 +36,9 @@ from spark_ext.demo.readers import (
 )
 from spark_ext.engine.session import SparkSettings, slots
 from tableformat.errors import DestinationError, NotFoundError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import REFUSED, Status
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.quantities import counted
 
 __all__ = ["demo"]

@@ -21,9 +21,8 @@ from spark_ext.cli.sections import Invocation
 from spark_ext.cli.summary import SummarizedObserver, Summary
 from spark_ext.engine.session import SparkSettings
 from tableformat.errors import UsageError
-from tableformat.export.decision import ExportOptions, check_options
 from tableformat.export.job import ExportRequest
-from tableformat.export.request import Limits
+from tableformat.export.request import ExportOptions, Limits, check_options
 from tableformat.export.slices import FileFormat
 from tableformat.names import TableName
 

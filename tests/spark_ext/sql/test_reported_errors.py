@@ -20,10 +20,9 @@ from tableformat.errors import (
     StoppedError,
     TableFormatError,
 )
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.names import LakeName, TableName
 
 TABLE = TableName("db", "t")

@@ -18,10 +18,9 @@ from catalog.iceberg.spark_setting_table import find_setting
 from catalog.iceberg.table import IcebergTable
 from spark_ext.sql.catalogs import names_of, open_named, open_session_ledger, settings_of
 from tableformat.errors import UsageError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.names import LakeName, TableName
 from tests.lying_catalog.server import LyingCatalog
 from tests.services.postgres import postgres

@@ -24,9 +24,8 @@ from spark_ext.sql.statement_settings import (
 )
 from spark_ext.sql.statements import Alter, Drop, Statement
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.options import LateRows
-from tableformat.export.request import Limits
+from tableformat.export.request import ExportOptions, Limits
 from tableformat.mergetree.partition_literal import All
 from tests.strategies.statements import values
 

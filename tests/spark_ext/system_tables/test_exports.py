@@ -25,7 +25,7 @@ from spark_ext.system_tables import (
 from spark_ext.system_tables import export_row
 from tableformat.effects import Effects, Step
 from tableformat.errors import SourceError, StoppedError
-from tableformat.export.decision import ExportOptions
+from tableformat.export.request import ExportOptions
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.history import RUNNING_EXPORTS
 from tableformat.ledger import Row, Standing, State

@@ -11,10 +11,10 @@ import pytest
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, RefusedError, SourceError
 from tableformat.export.archived import Archiving, archiving, unarchive
-from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
 from tableformat.export.job import ExportRequest
 from tableformat.export.outcome import Outcome
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import DetachedPart, Owner, State, StatementKind
 from tableformat.messages import plain
 from tests.support.scenarios import (

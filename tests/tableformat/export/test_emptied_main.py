@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.table.update import RemoveSnapshotRefUpdate, RemoveSnapshotsUpdate
 
-from tableformat.export.decision import ExportOptions
 from tableformat.export.main_state import Kind, holding
-from tableformat.export.request import AllPartitions, ById
+from tableformat.export.request import AllPartitions, ById, ExportOptions
 from tableformat.ledger import StatementKind
 from tableformat.names import PartitionId
 from tests.support.keyed_source import Keyed, append_to

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.give_up import forget
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Key, Ledger, Owner, Row, Stale, State
 from tests.support.lake import claim
 from tests.support.scenarios import (

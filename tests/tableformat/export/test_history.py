@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.history import events_of
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
+from tableformat.export.request import ExportOptions
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
 from tableformat.ledger import Row, State
 from tests.faults.test_operator_actions import append

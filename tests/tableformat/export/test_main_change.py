@@ -19,9 +19,9 @@ from tableformat.committer import (
     ReplaceOwn,
     ReplacePartition,
 )
-from tableformat.export.decision import ExportOptions
 from tableformat.export.foreign_rows import may_append
 from tableformat.export.main_state import Holding, Kind
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import StatementKind
 from tests.support.lake import claim, commit_of, commit_one, ports, receipt, rows_in_main
 

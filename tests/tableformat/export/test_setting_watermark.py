@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from tableformat.effects import Effects, Step
 from tableformat.errors import DestinationError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.job import export as export_job
-from tableformat.export.request import AllPartitions, ById
+from tableformat.export.request import AllPartitions, ById, ExportOptions
 from tableformat.export.watermark import StoredWatermark, find_watermark, property_of
 from tableformat.names import PartitionId
 from tests.faults.test_operator_actions import append, roll_back

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tableformat.effects import Direct
 from tableformat.errors import UsageError
 from tableformat.export.content import content_of
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest
 from tableformat.export.main_state import Holding, Kind
-from tableformat.export.request import AllPartitions
+from tableformat.export.request import AllPartitions, ExportOptions
 from tableformat.export.table_identity import SourceTables, same_name_exports
 from tableformat.ledger import Claim, Key, Landed, Record, Row, State
 from tableformat.mergetree.table import Part

@@ -11,8 +11,7 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.export.watermark import Watermark, find_watermark, property_of
 from tableformat.ledger import Archived, Stale
 from tableformat.names import PartitionId

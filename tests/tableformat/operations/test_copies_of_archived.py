@@ -12,11 +12,11 @@ from catalog.storages.schemes import open_storage
 from tableformat.effects import Direct
 from tableformat.export.archived import archiving
 from tableformat.export.commit import Ports
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.options import LateRows
 from tableformat.export.outcome import Status
 from tableformat.export.rebuild import rebuild
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import Owner, Row
 from tests.support.lake_statements import IN_FILES, LATER
 from tests.support.scenarios import (

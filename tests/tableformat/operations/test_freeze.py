@@ -15,8 +15,8 @@ from catalog.iceberg.table import IcebergTable
 from tableformat.committer import DETACHED_BRANCH, LakeTableState, Sent, TagChange
 from tableformat.effects import Step
 from tableformat.errors import DestinationError, RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.iceberg.manifest_scan import live_files
 from tableformat.names import PartitionId
 from tableformat.operations.freeze import LAST_NUMBER, Freeze, Unfreeze

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import MoveIntent, Row, State
 from tableformat.messages import plain
 from tests.support.cleaning_up import left_behind

@@ -10,8 +10,8 @@ import pytest
 from tableformat.committer import MAIN_BRANCH
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.operations.statement import AllPartitions
 from tableformat.operations.take_out import Detach, Drop
 from tests.support.cleaning_up import left_behind

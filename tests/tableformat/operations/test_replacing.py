@@ -12,11 +12,10 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.effects import Effects, Step
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import ExportRequest, export
 from tableformat.export.outcome import Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.ledger import LeaseHeld, Owner, Row, StatementKind
 from tableformat.names import PartitionId
 from tableformat.operations.replace_from_clickhouse import LandingReplaced

@@ -12,8 +12,8 @@ import pytest
 
 from tableformat.effects import Step
 from tableformat.errors import RefusedError, UnsupportedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.ledger import State
 from tableformat.messages import plain
 from tableformat.operations.statement import AllPartitions

@@ -14,8 +14,8 @@ from pyiceberg.table.snapshots import Operation
 
 from tableformat.committer import DETACHED_BRANCH, MAIN_BRANCH
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Status
+from tableformat.export.request import ExportOptions
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.names import PartitionId
 from tableformat.operations.attach import Attach

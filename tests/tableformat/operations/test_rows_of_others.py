@@ -11,10 +11,9 @@ import pytest
 from pyiceberg.table.snapshots import Operation
 
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.job import export
 from tableformat.export.outcome import Outcome, Status
-from tableformat.export.request import ById
+from tableformat.export.request import ById, ExportOptions
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.ledger import StatementKind
 from tableformat.names import LakeName, PartitionId

@@ -12,8 +12,8 @@ import pytest
 from catalog.iceberg.table import IcebergTable
 from tableformat.effects import Step
 from tableformat.errors import RefusedError
-from tableformat.export.decision import ExportOptions
 from tableformat.export.outcome import Outcome, Status
+from tableformat.export.request import ExportOptions
 from tableformat.iceberg.manifest_scan import lake_part_name
 from tableformat.ledger import State, StatementKind
 from tableformat.operations.take_out import Drop
