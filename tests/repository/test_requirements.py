@@ -108,7 +108,7 @@ def _names_of(node: ast.stmt) -> list[str]:
         ("repository/test_requirements.py", "test_every_named_test_exists", False),
         ("tableformat/operations/test_histories.py", "test_two_at_once_have_a_serial_order", False),
         ("spark_ext/sql/test_secrets_of_sessions.py", "test_what_the_user_shows_is_found", True),
-        ("integration/test_detached_and_trino.py", "altered", True),
+        ("integration/test_beside_trino.py", "altered", True),
         ("faults/test_server_trouble_in_snapshot.py", "test_a_lost_response_to_the_clone", False),
     ],
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What is detached outlives the housekeeping of a real Trino: its expiry and removal of orphans."""
+"""A real Trino keeps house beside exports: it optimizes, expires snapshots and removes orphans."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from catalog.clickhouse.embedded import EmbeddedConnection
+from catalog.clickhouse.rows.digests import FileDigests
 from catalog.ledgers.uris import open_ledger
 from spark_ext.operations.operate import operate, operation_of
 from spark_ext.operations.tables import OtherTables, SessionExports
 from spark_ext.sql.grammar import parse_statement
 from spark_ext.sql.statements import Alter
+from tableformat.export.slices import FileFormat
+from tableformat.messages import plain
 from tableformat.names import LakeName, TableName
 from tests.readers.far import far_catalog
 from tests.services.minio import MinIO
@@ -100,3 +103,50 @@ def test_what_is_detached_outlives_trinos_expiry_and_removal_of_orphans(
         assert asked(server.port, "SELECT count(*) FROM t") == [[5]]
         assert altered(exports, name, "ATTACH PARTITION ID '0'") == ["attached"]
         assert asked(server.port, "SELECT count(*) FROM t") == [[10]]
+
+
+def test_what_trino_optimized_is_exported_and_a_change_replaces_it(
+    minio_server_of_session: MinIO, tmp_path: Path
+) -> None:
+    """Harm prevented: after a night's compaction a partition is exported twice, or never again."""
+    table, name = TableName("db", "t"), LakeName("lake", ("n",), "t")
+    counts = "SELECT count(*), sum(k) FROM t"
+    with (
+        EmbeddedConnection(tmp_path / "clickhouse", create=True) as connection,
+        far_catalog(minio_server_of_session, tmp_path) as far,
+        trino(minio_server_of_session, far.store.catalog) as server,
+    ):
+        exports = RealExport(connection, tmp_path, far=far.properties)
+        for sql in (
+            f"CREATE TABLE {table.sql} (p UInt8, k UInt32) ENGINE = MergeTree {KEYS}",
+            f"SYSTEM STOP MERGES {table.sql}",
+            *(f"INSERT INTO {table.sql} SELECT 0, number FROM numbers(1000)" for _ in range(3)),
+        ):
+            connection.command(sql)
+        exports.run(table, file_format=FileFormat(target_file_bytes=2_000), verify=True)
+        before = {file.file_path for file in exports.data_files(table)}
+        assert len(before) > 1
+
+        asked(server.port, "ALTER TABLE t EXECUTE optimize")
+
+        after = {file.file_path for file in exports.data_files(table)}
+        assert len(after) == 1
+        assert not before & after
+        (again,) = exports.run(table)
+        assert (again.status.value, again.rows) == ("already_exported", 3000)
+        assert "their files were rewritten by snapshot" in plain(again.message)
+        with FileDigests(exports.catalog("lake").storages) as digests:
+            (compared,) = exports.verify(table, digests)
+        assert compared.verdict.value == "equal", compared
+        assert asked(server.port, counts) == [[3000, 3 * 499_500]]
+        assert len(exports.in_lake(table, "p, k")) == 3000
+
+        connection.command(f"INSERT INTO {table.sql} VALUES (0, 7)")
+        (replaced,) = exports.run(table, force=True)
+        assert (replaced.status.value, replaced.left_rows) == ("replaced", 3000)
+        assert asked(server.port, counts) == [[3001, 3 * 499_500 + 7]]
+        asked(server.port, "ALTER TABLE t EXECUTE optimize(file_size_threshold => '1GB')")
+        assert altered(exports, name, "DETACH PARTITION ID '0'") == ["detached"]
+        assert asked(server.port, "SELECT count(*) FROM t") == [[0]]
+        assert altered(exports, name, "ATTACH PARTITION ID '0'") == ["attached"]
+        assert asked(server.port, counts) == [[3001, 3 * 499_500 + 7]]
