@@ -55,6 +55,23 @@ class ObjectStore:
         }
 
     @property
+    def spark_catalog(self) -> dict[str, str]:
+        """Spark's settings of the catalog `lake`; Java must trust the store beside."""
+        words = {
+            "": "org.apache.iceberg.spark.SparkCatalog",
+            ".type": "jdbc",
+            ".uri": self.catalog,
+            ".warehouse": "s3://unused",
+            ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
+            ".client.region": self.region,
+            ".s3.endpoint": self.endpoint,
+            ".s3.path-style-access": "true",
+            ".s3.access-key-id": self.access_key,
+            ".s3.secret-access-key": self.secret_key,
+        }
+        return {f"spark.sql.catalog.lake{name}": text for name, text in words.items()}
+
+    @property
     def environment(self) -> dict[str, str]:
         """What the process of a reader has: this, and whom most libraries are to trust."""
         return {_VARIABLE: json.dumps(asdict(self)), "SSL_CERT_FILE": self.ca_file}

@@ -43,21 +43,8 @@ _DIALECT: Final = Dialect(
 
 def _catalog(store: ObjectStore) -> dict[str, str]:
     """Return the settings of the catalog `lake`, and whom Java trusts."""
-    words = {
-        "": "org.apache.iceberg.spark.SparkCatalog",
-        ".type": "jdbc",
-        ".uri": store.catalog,
-        ".warehouse": "s3://unused",
-        ".io-impl": "org.apache.iceberg.aws.s3.S3FileIO",
-        ".client.region": store.region,
-        ".s3.endpoint": store.endpoint,
-        ".s3.path-style-access": "true",
-        ".s3.access-key-id": store.access_key,
-        ".s3.secret-access-key": store.secret_key,
-    }
     trusted = " ".join(trusting(Path(store.trust_store)))
-    settings = {f"spark.sql.catalog.lake{name}": text for name, text in words.items()}
-    return settings | {"spark.driver.extraJavaOptions": trusted}
+    return store.spark_catalog | {"spark.driver.extraJavaOptions": trusted}
 
 
 def _open() -> SparkSession:
