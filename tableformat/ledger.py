@@ -254,8 +254,9 @@ class Landed:
     """An export of the key that landed in main; permanent. `data_files` 0: no longer known.
 
     With a `kind` it is a statement on the lake table instead. `holds` are the files of the key that
-    the statement left in main, None if they are unknown. `moved_to` is the lake table to which a
-    MOVE brought them.
+    the statement left in main, None if they are unknown. Of an export of new parts they are the
+    files that stay, which `rows` and `data_files` include (decision 0026). `moved_to` is the lake
+    table to which a MOVE brought them.
     """
 
     epoch: int
@@ -271,11 +272,21 @@ class Landed:
     kind: StatementKind | None = None
 
     @property
+    def stays(self) -> tuple[Held, ...]:
+        """The files of earlier exports next to which an export of new parts landed."""
+        return () if self.kind is not None else self.holds or ()
+
+    @property
+    def own(self) -> Held:
+        """The files that the export itself brought to main."""
+        files = self.data_files - sum(one.data_files for one in self.stays)
+        return Held(self.transaction_id, files, self.rows - sum(one.rows for one in self.stays))
+
+    @property
     def left(self) -> tuple[Held, ...] | None:
         """The files of the key that main had after it, None if they are unknown."""
-        if self.kind is not None or not self.data_files:
-            return self.holds
-        return (Held(self.transaction_id, self.data_files, self.rows),)
+        is_known = self.kind is None and self.data_files
+        return (*self.stays, self.own) if is_known else self.holds
 
     @property
     def rows_left(self) -> int | None:
@@ -327,14 +338,13 @@ class Claim:
     * `epoch` numbers the claims of one ledger. A claim that resumes keeps the transaction and gets
       another epoch.
     * `begun` is milliseconds since 1970; `staging` is the handle of the source snapshot.
-    * `rows`, `data_files` and `bytes` are set when the files exist, before the commit.
+    * `rows`, `data_files` (both with `stays`) and `bytes` are set when all its files exist.
     * `recipe` is a digest of everything that determines the content of the files. A run does not
       reuse files with another recipe. The slices were planned with `bytes_ratio` and `slots`.
     * `query_id` names the statement that claimed last.
     * `given_up`, of a claim in `Row.old`: nothing of it can land any more.
-    * `statement`, `kind` and `holds` are those of a statement on the lake table, as in `Landed`.
-    * `move` is that of a MOVE until it ends. `gives_way` is set if REPLACE, DROP and DETACH may
-      stop the statement.
+    * `statement` and `kind` are those of a statement on the lake table; `holds` as in `Landed`.
+    * `move` is that of a MOVE until it ends. `gives_way`: REPLACE, DROP and DETACH may stop it.
     * `columns` identifies the source's stored columns, and says whether parts lacked any; or ''.
     * `archived_since`: a statement brings rows that are archived since then; 0 if they are not.
     """
@@ -365,6 +375,11 @@ class Claim:
     def by_statement(self) -> bool:
         """Whether a statement claims, which changes rows of the key that main has."""
         return self.kind is not None or self.gives_way is not None
+
+    @property
+    def stays(self) -> tuple[Held, ...]:
+        """The files of earlier exports next to which an export of new parts lands."""
+        return () if self.by_statement else self.holds or ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,10 +424,8 @@ class Row:
     * `keeper_node`, `server`, `division` are of the source table; None and '' are unknown.
     * `rewritten` is the last proof for rewritten files, None if there is none. Statements on the
       lake table keep it. `detached` are the proofs for files that a DETACH took to the branch.
-    * While the row is `archived`, no export of the key begins or commits
-      (`export/archived.py`).
-    * `last_error` is the message why the last run ended without a commit; `stop` is set if a user
-      stopped it.
+    * While the row is `archived`, no export of the key begins or commits (`export/archived.py`).
+    * `last_error` is why the last run ended without a commit; `stop` is set if a user stopped it.
     """
 
     key: Key
@@ -464,7 +477,12 @@ class Row:
         """Bytes of the files of `last`."""
         if self.state is State.COMPLETED and self.done is not None:
             return self.done.bytes
-        return self.claim.bytes
+        return self.bytes_with(self.claim)
+
+    def bytes_with(self, claim: Claim) -> int:
+        """Return the bytes of the files of a claim, and of those of `done` that stay with it."""
+        stays = self.done.bytes if self.done and claim.stays and claim.data_files else 0
+        return claim.bytes + stays
 
     @property
     def is_exporting(self) -> bool:
@@ -639,48 +657,30 @@ def last_export(row: Row) -> LastExport:
     if row.state is State.COMPLETED and row.done is not None:
         return _completed(row, row.done)
     if not row.claim.by_statement:
-        return _claimed(row.claim, row.state, row.last_error, row.stop)
+        return _claimed(row, row.claim, row.state)
     if row.done is not None:
         return _completed(row, row.done)
     earlier = [claim for claim in row.old if not claim.by_statement]
     if earlier:
         # The statement superseded the export, so no run resumes it.
-        return _claimed(max(earlier, key=lambda c: c.epoch), State.FAILED, "")
-    return _claimed(row.claim, row.state, row.last_error, row.stop)
+        return _claimed(row, max(earlier, key=lambda c: c.epoch), State.FAILED)
+    return _claimed(row, row.claim, row.state)
 
 
 def _completed(row: Row, record: Record) -> LastExport:
-    landed = record.landed
+    of = record.landed
     return LastExport(
-        state=State.COMPLETED,
-        epoch=landed.epoch,
-        transaction_id=landed.transaction_id,
-        fingerprint=landed.fingerprint,
-        begun=_begun(row, record),
-        query_id=record.query_id,
-        parts=record.parts,
-        rows=landed.rows,
-        data_files=landed.data_files,
-        bytes=record.bytes,
-        record=record,
-    )
+        State.COMPLETED, of.epoch, of.transaction_id, of.fingerprint, _begun(row, record),
+        record.query_id, record.parts, of.rows, of.data_files, record.bytes, record,
+    )  # fmt: skip
 
 
-def _claimed(claim: Claim, state: State, error: str, stop: Stop | None = None) -> LastExport:
+def _claimed(row: Row, claim: Claim, state: State) -> LastExport:
+    error, stop = (row.last_error, row.stop) if claim is row.claim else ("", None)
     return LastExport(
-        state=state,
-        epoch=claim.epoch,
-        transaction_id=claim.transaction_id,
-        fingerprint=claim.fingerprint,
-        begun=claim.begun,
-        query_id=claim.query_id,
-        parts=claim.parts,
-        rows=claim.rows,
-        data_files=claim.data_files,
-        bytes=claim.bytes,
-        error=error,
-        stop=stop,
-    )
+        state, claim.epoch, claim.transaction_id, claim.fingerprint, claim.begun, claim.query_id,
+        claim.parts, claim.rows, claim.data_files, row.bytes_with(claim), None, error, stop,
+    )  # fmt: skip
 
 
 def _begun(row: Row, record: Record) -> int:

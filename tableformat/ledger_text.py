@@ -1,8 +1,9 @@
 """Renders and parses a ledger row as JSON with a checksum: its stored form, and its manifest.
 
 `ledger.Row` describes the fields. The stored form is in docs/spec/ledger.md. The parser also reads
-the ten earlier formats:
+the eleven earlier formats:
 
+* 17 and earlier have no `holds` of an export.
 * 16 and earlier have no `server`.
 * 15 and earlier have no increment of a key, and no `archived_since` and `is_ending`.
 * 14 and earlier have no `detached`.
@@ -67,8 +68,8 @@ __all__ = [
     "stored_manifest",
 ]
 
-ROW_FORMAT: Final = 17
-_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, ROW_FORMAT)
+ROW_FORMAT: Final = 18
+_READ: Final = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, ROW_FORMAT)
 _KNOWS_ARCHIVED: Final = 10
 _KNOWS_KINDS: Final = 12
 _UNKNOWN_ROWS: Final = -1

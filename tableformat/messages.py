@@ -51,6 +51,7 @@ class Option(Enum):
     FORCE = "--force"
     HIVE_COLUMN = "--hive-column"
     IGNORE_ROW_POLICIES = "--ignore-row-policies"
+    INCREMENTAL = "--incremental"
     LATE_ROWS = "--late-rows append"
     LATE_ROWS_ALL = "--late-rows append-all"
     LEDGER = "--ledger"

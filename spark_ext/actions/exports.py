@@ -394,7 +394,7 @@ def parts_with_files(one: ListedExport, lake: DestinationsOfRows) -> tuple[Expor
     if state is None:
         return of.parts
     receipts = lake.receipts(one.row, receipts_below(state.location, one.row))
-    return with_files(of.parts, receipts)
+    return with_files(of.parts, receipts, one.row)
 
 
 def failed_parts(one: ListedExport, processed_number: int) -> int:

@@ -101,6 +101,7 @@ def check() -> None:
 @export_option("replace_partition")
 @export_option("overwrite_file_if_exists")
 @export_option("late_rows")
+@export_option("incremental")
 @export_option("same_table")
 @export_option("same_as", default="", show_default=False)
 @export_option("commit_every")

@@ -31,7 +31,7 @@ _OPTIONS: Final = {
     "What happens": (
         *("--dry-run", "--verify", "--check-rows", "--drop", "--allow-alter", "--yes", "--force"),
         *("--no-wait", "--allow-empty", "--replace-partition", "--overwrite-file-if-exists"),
-        *("--max-replace", "--late-rows", "--same-table", "--same-as"),
+        *("--incremental", "--max-replace", "--late-rows", "--same-table", "--same-as"),
     ),
     "Destination and mapping": (
         *("--to", "--partition-spec", "--convert", "--evolve-schema", "--backfill", "--strict"),
@@ -61,6 +61,7 @@ _RARE: Final = frozenset(
         *("--allow-empty", "--replace-partition", "--overwrite-file-if-exists", "--same-table"),
         *(
             "--late-rows",
+            "--incremental",
             "--same-as",
             "--hive-column",
             "--no-parallel-formatting",

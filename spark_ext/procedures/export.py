@@ -239,6 +239,7 @@ def _session_export(call: Call, selection: Selection, commit_every: int) -> Sess
             check_rows=call.flag("check_rows"),
             max_replace=number_or_none(call, "max_replace"),
             late_rows=late_rows(call),
+            incremental=call.flag("incremental"),
         ),
         conversions=call.pairs("convert"),
         strict=call.flag("strict"),

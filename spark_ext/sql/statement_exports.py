@@ -183,7 +183,8 @@ def _session_export(
         selection=_selection(export),
         options=(
             check_options(settings.options)
-            if settings.replace_partition or (settings.force and settings.check_rows)
+            if settings.replace_partition
+            or (settings.force and (settings.check_rows or settings.incremental))
             else settings.options
         ),
         conversions={},

@@ -176,6 +176,7 @@ class StatementSettings:
     check_rows: bool = False
     max_replace: int = _default("max_replace")
     late_rows: LateRows = LateRows.TABLE
+    incremental: bool = False
 
     @property
     def options(self) -> ExportOptions:
@@ -189,6 +190,7 @@ class StatementSettings:
             check_rows=self.check_rows,
             max_replace=self.max_replace if self.max_replace >= 0 else None,
             late_rows=self.late_rows,
+            incremental=self.incremental,
         )
 
     @property
@@ -330,6 +332,7 @@ def read_statement_settings(statement: Statement, conf: Mapping[str, str]) -> St
         check_rows=bool(given("check_rows")),
         max_replace=int(given("max_replace")),
         late_rows=LateRows(str(given("late_rows"))),
+        incremental=bool(given("incremental")),
     )
 
 

@@ -10,8 +10,8 @@ The steps have the numbers of docs/spec/commit-protocol.md:
 * M is loaded before the ledger is read; the proof depends on this order (docs/spec/model).
 * Every response except a success leaves the result unknown: the protocol loads M again and checks.
 * Step 6 is computed from M in every turn. For an export it removes the files of all exports of
-  the key, or the whole lake partition; for a statement on the lake table it removes the planned
-  files.
+  the key, or the whole lake partition; for an export of new parts it removes none. For a statement
+  on the lake table it removes the planned files.
 * The module deletes only the manifests of its own expired attempts.
 * The job claims the keys (step 1) before it calls this module.
 
@@ -57,7 +57,7 @@ from tableformat.errors import (
     TableFormatError,
 )
 from tableformat.export.archived import later_in_main, refuse_archived
-from tableformat.export.decision import settled, shrinks, there_twice
+from tableformat.export.decision import check_stays, settled, shrinks, there_twice
 from tableformat.export.foreign_rows import (
     OwnKeys,
     WholePartitions,
@@ -446,6 +446,9 @@ class LeavingMain:
                 self._refuse_hidden(row, state, key, held)
                 return Leaving()
             case Append() | AppendAlongside() | ReplaceOwn() as change:
+                if row.claim.stays:
+                    check_stays(row.claim.stays, held)
+                    return Leaving()
                 return self._of_key(state, key, change, held, before)
             case ByStatement():
                 message = "A statement on the lake table commits without its plan."
@@ -764,18 +767,10 @@ def _settle_own(
 def _landed(one: _Ready, staged: Staged) -> Landed:
     key, claim = one.key, one.row.claim
     return Landed(
-        key.epoch,
-        key.transaction_id,
-        key.fingerprint,
-        staged.snapshot_id,
-        staged.sequence_number,
-        claim.rows,
-        claim.data_files,
-        claim.statement,
-        claim.holds,
-        claim.move.table if claim.move else "",
-        claim.kind,
-    )
+        key.epoch, key.transaction_id, key.fingerprint, staged.snapshot_id, staged.sequence_number,
+        claim.rows, claim.data_files, claim.statement, claim.holds,
+        claim.move.table if claim.move else "", claim.kind,
+    )  # fmt: skip
 
 
 def _committed(landed: Landed, attempts: int, leaves: Leaving, *, in_main: bool) -> Committed:

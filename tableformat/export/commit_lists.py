@@ -14,7 +14,7 @@ from typing import Any, Final
 from tableformat.errors import LedgerError
 from tableformat.export.destination import Group, WrittenClaim
 from tableformat.file_names import RECEIPTS
-from tableformat.ledger import Key
+from tableformat.ledger import Held, Key
 from tableformat.mergetree.table import KeeperNode
 from tableformat.storage import Storage
 
@@ -27,16 +27,17 @@ __all__ = [
     "store_list",
 ]
 
-LIST_FORMAT: Final = 3
-_READ: Final = (1, 2, LIST_FORMAT)
-"""Lists of format 1 have no Keeper nodes, and those of format 2 no increments."""
+LIST_FORMAT: Final = 4
+_READ: Final = (1, 2, 3, LIST_FORMAT)
+"""Lists of format 1 have no Keeper nodes, of format 2 no increments, of format 3 no `stays`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedExport:
     """One export on the list of a commit. The list does not prove that the commit landed.
 
-    `keeper_node` is the Keeper node of the source table, None if it is unknown.
+    `keeper_node` is the Keeper node of the source table, None if it is unknown. `stays` are the
+    files of earlier exports next to which it lands: `rows` and `bytes` include them, not `files`.
     """
 
     source: str
@@ -51,6 +52,7 @@ class ListedExport:
     files: tuple[str, ...]
     keeper_node: KeeperNode | None = None
     increment: int = 0
+    stays: tuple[Held, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -81,10 +83,11 @@ def store_list(
             w.row.claim.epoch,
             w.row.claim.fingerprint,
             w.row.claim.rows,
-            w.row.claim.bytes,
+            w.row.bytes_with(w.row.claim),
             tuple(r.file_path for r in w.receipts),
             w.row.keeper_node,
             w.row.key.increment,
+            w.row.claim.stays,
         )
         for w in written
     ]
@@ -136,4 +139,5 @@ def _export(raw: dict[str, Any]) -> ListedExport:
     fields = {k: v for k, v in raw.items() if k != "key"}
     node = fields.pop("keeper_node", None)
     fields["files"] = tuple(fields["files"])
+    fields["stays"] = tuple(Held(**one) for one in fields.get("stays", ()))
     return ListedExport(**fields, keeper_node=KeeperNode(**node) if node else None)

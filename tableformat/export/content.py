@@ -14,13 +14,20 @@ from typing import Final
 from tableformat.errors import UsageError
 from tableformat.ledger import Claim, ExportedPart, Record
 from tableformat.mergetree.missing_columns import computed_text, shown_definitions
-from tableformat.mergetree.table import MergeTreeTable, Part, fingerprint
+from tableformat.mergetree.table import (
+    MergeTreeTable,
+    Part,
+    PartIdentity,
+    fingerprint,
+    part_identity,
+)
 from tableformat.names import PartName
 from tableformat.quantities import counted
 from tableformat.table_properties import is_of_statement
 
 __all__ = [
     "Content",
+    "added_parts",
     "columns_of",
     "content_of",
     "how_it_differs",
@@ -43,6 +50,7 @@ class Content:
     anew, so that other rows have the blocks of exported ones. `columns` is as in `ledger.Claim`.
     `computed` describes for the user the expressions from which ClickHouse computes
     columns that parts lack; '' if no part lacks a column, or the missing values are NULL.
+    `identities` are those of the parts, in their order.
     """
 
     fingerprint: str
@@ -51,6 +59,7 @@ class Content:
     columns: str = ""
     computed: str = ""
     counts_again: bool = False
+    identities: tuple[PartIdentity, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -81,14 +90,16 @@ def content_of(table: MergeTreeTable, parts: tuple[Part, ...]) -> Content:
     computed = {p.lacks: computed_text(table.columns, p.lacks) for p in parts}
     lacked = frozenset(name for lacks, text in computed.items() if text for name in lacks)
     has_ttl = bool(table.engine.ttl) or table.has_ttl_columns
+    identities = tuple(part_identity(p, computed[p.lacks]) for p in parts)
     return Content(
-        fingerprint(parts, computed),
+        fingerprint(identities),
         exported,
         plain and not has_ttl and not lacked and not any(p.patches for p in parts),
         # A TTL may have acted before it was removed: a merge then changed rows.
         columns=columns_of(table) + _COMPUTED * (bool(lacked) or has_ttl),
         computed=shown_definitions(table.columns, lacked),
         counts_again=not table.engine.replicated,
+        identities=identities,
     )
 
 
@@ -141,6 +152,22 @@ def same_parts(done: Record, now: Content) -> bool:
     """Whether a source partition has exactly the exported parts, by their hashes."""
     before = Counter((p.hash_of_all_files, p.rows) for p in done.parts)
     return before == Counter((p.hash_of_all_files, p.rows) for p in now.parts)
+
+
+def added_parts(done: Record, now: Content) -> tuple[ExportedPart, ...]:
+    """Return the parts that a source partition has besides all the exported ones.
+
+    Empty if it is not certain that it has these, with the same values. A merge or a mutation gives
+    a part another name. The fingerprint covers what its name and hash do not show: the definitions
+    of columns that it lacks, and patch parts.
+    """
+    before = {part.name: _identity(part) for part in done.parts}
+    pairs = tuple(zip(now.parts, now.identities, strict=True)) if now.identities else ()
+    stays = [of for part, of in pairs if before.get(part.name) == _identity(part)]
+    same_columns = done.columns.rstrip(_COMPUTED) == now.columns.rstrip(_COMPUTED) != ""
+    if not (stays and same_columns and fingerprint(stays) == done.landed.fingerprint):
+        return ()
+    return tuple(part for part in now.parts if part.name not in before)
 
 
 def is_merged(before: Record | Claim, now: Content) -> bool:

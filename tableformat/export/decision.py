@@ -10,6 +10,8 @@ a new epoch, by compare-and-set.
 * ATTACH and REPLACE PARTITION … FROM a ClickHouse table are exports (decision 0013). The time to
   live of the last export never refuses them. They bring the rows that the source has when they
   run. ATTACH never removes a row; REPLACE leaves no other row in the partition.
+* `new_parts` limits an export to the parts that are new, while the files of the other parts stay
+  (decision 0026). The claim names these files, and `check_stays` holds every commit to them.
 * `claimed` and `settled` compute the ledger row after a claim and after an export landed.
 """
 
@@ -19,14 +21,24 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tableformat.committer import FileInMain
+from tableformat.errors import RefusedError
 from tableformat.export.archived import ArchivedExports, has_it, lacks_archived
-from tableformat.export.content import Content, how_it_differs, is_merged, knows_source
+from tableformat.export.content import (
+    Content,
+    added_parts,
+    how_it_differs,
+    is_merged,
+    knows_source,
+)
 from tableformat.export.main_state import Holding, Kind
 from tableformat.export.outcome import Status
 from tableformat.export.request import ExportOptions
+from tableformat.file_names import exported_by
 from tableformat.ledger import (
     Archived,
     Claim,
+    ExportedPart,
+    Held,
     Key,
     Landed,
     MoveIntent,
@@ -49,11 +61,15 @@ __all__ = [
     "Resume",
     "Skip",
     "SourceGuards",
+    "added_note",
+    "check_stays",
     "claimed",
     "decide",
     "decide_export",
     "decide_in_tree",
+    "has_exactly",
     "may_be_equal",
+    "new_parts",
     "not_late",
     "one_too_many",
     "parts_may_be_equal",
@@ -167,6 +183,55 @@ def parts_may_be_equal(row: Row | None, held: Holding, content: Content) -> bool
     """Whether changed parts may have the exported rows; a merge removes deleted rows."""
     most = row.done.source_rows if row is not None and row.done is not None else None
     return may_be_equal(row, held, content.rows, most)
+
+
+def new_parts(
+    row: Row | None, content: Content, held: Holding, options: ExportOptions
+) -> tuple[ExportedPart, ...]:
+    """Return the parts that are exported while the files of the others stay; empty for all parts.
+
+    Only with the option `incremental`, if the partition still has every exported part unmerged, and
+    main has exactly the files of that export. Everything else is replaced, as without the option.
+
+    Args:
+        row: the row of the partition, None if it was never exported.
+        content: the content of the source partition.
+        held: the state of its key in main.
+        options: of the export.
+    """
+    limited = options.incremental and not (options.force or options.is_of_statement)
+    if row is None or row.done is None or not limited:
+        return ()
+    return added_parts(row.done, content) if has_exactly(held, row.done.landed.left) else ()
+
+
+def has_exactly(held: Holding, left: tuple[Held, ...] | None) -> bool:
+    """Whether main has exactly these files of a key, each as an export wrote it."""
+    same = [one.left and frozenset(one.left) for one in held.landed] == [frozenset(left or ())]
+    return held.kind is Kind.WHOLE and same and all(exported_by(f.path) for f in held.files)
+
+
+def check_stays(stays: tuple[Held, ...], held: Holding) -> None:
+    """Check that main still has exactly the files next to which new parts are to land.
+
+    Raises:
+        RefusedError: it has others; the next run exports the partition as a whole.
+    """
+    if not has_exactly(held, stays):
+        message = (
+            "Cannot commit: only the new parts of the partition were written, and main does not "
+            f"have exactly the files of the others any more. {held.text} Nothing was changed. Run "
+            "it again, which exports the partition as a whole if that is safe."
+        )
+        raise RefusedError(message)
+
+
+def added_note(parts: int, rows: int, stays: int) -> str:
+    """Return the note that an export is limited to new parts; `stays` counts the other rows."""
+    return (
+        f"only its {counted(parts, 'new part')} with {counted(rows, 'row')}: the {stays:,} "
+        "exported before stay"
+    )
 
 
 def _first(row: Row | None, held: Holding, options: ExportOptions) -> Skip | Proceed:
@@ -459,7 +524,7 @@ def _record(row: Row, landed: Landed, claim: Claim, now: int) -> Record:
 
     Files that a statement rewrote count as the export's: the record keeps its begin and its query.
     """
-    made = Record(landed, claim.parts, claim.bytes, now, row.ttl, columns=claim.columns)
+    made = Record(landed, claim.parts, row.bytes_with(claim), now, row.ttl, columns=claim.columns)
     if claim.by_statement and row.done is not None:
         before = last_export(row)
         columns = row.done.columns

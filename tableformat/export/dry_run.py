@@ -24,15 +24,17 @@ from tableformat.export.archived import (
     later_in_main,
 )
 from tableformat.export.commit import check_table_of_ledger, unsettled_mark
-from tableformat.export.content import content_of
+from tableformat.export.content import Content, content_of
 from tableformat.export.decision import (
     MAY_BE_EQUAL,
     CompareRows,
     Proceed,
     Resume,
     Skip,
+    added_note,
     decide,
     decide_in_tree,
+    new_parts,
     parts_may_be_equal,
 )
 from tableformat.export.destination import change_text, fit, in_spec
@@ -61,7 +63,7 @@ from tableformat.export.watermark import list_source
 from tableformat.file_names import key_in
 from tableformat.iceberg.partition_proof import partition_values, value_texts
 from tableformat.iceberg.snapshot import table_of
-from tableformat.ledger import Key, Ledger, Row
+from tableformat.ledger import ExportedPart, Key, Ledger, Row
 from tableformat.mergetree.table import Part
 from tableformat.messages import Option
 from tableformat.names import PartitionId
@@ -295,7 +297,8 @@ class _Allowed:
     """An export that would run, and how; `held` is the state of its key in main.
 
     `archived` are the states of the archived exports of the partition. `may_be_equal`: the parts
-    differ from the exported parts, the rows may be the same.
+    differ from the exported parts, the rows may be the same. `added` are the names of the parts
+    that are exported while the files of the others stay; empty if all parts are.
     """
 
     key: Key
@@ -303,6 +306,7 @@ class _Allowed:
     how: Proceed
     archived: tuple[Holding, ...]
     may_be_equal: bool
+    added: frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,12 +376,14 @@ class _Existing:
             return Skip(Status.REFUSED, why)
         compared = not isinstance(decision, Resume) and not options.force
         may_be_equal = content is not None and parts_may_be_equal(row, in_main, content)
+        added = _added(decision, row, content, in_main, options)
         return _Allowed(
             key,
             in_main,
             decision,
             tuple(one.held for one in found),
             may_be_equal=compared and may_be_equal,
+            added=frozenset(part.name for part in added),
         )
 
     def _held(self, row: Row) -> Holding:
@@ -485,18 +491,52 @@ def _forecasts(
             )
             yield Forecast(one.value, refused.status.value, text, rows=_rows(parts))
         else:
-            made = forecast_parts(request, plan, one, parts, slots)
-            if decision is not None and (note := late_note(decision.key, decision.archived)):
-                made = replace(made, message="; ".join(filter(None, (made.message, note))))
-            if request.options.replace_partition and found is not None and decision is not None:
-                yield _whole(found, plan, made, decision, request.options.action)
-            elif others := _refused_alongside(found, plan, made, decision, request.options):
-                yield others
-            elif decision is not None and decision.held.files:
-                made = _replacing(made, leaving_of(decision.held))
-                yield _perhaps_equal(made, request.options) if decision.may_be_equal else made
-            else:
-                yield made
+            yield _of_parts(request, plan, found, decision, parts, slots)
+
+
+def _of_parts(
+    request: ExportRequest,
+    plan: TablePlan,
+    found: _Existing | None,
+    decision: _Allowed | None,
+    parts: tuple[Part, ...],
+    slots: int,
+) -> Forecast:
+    """Return the forecast of an export that would write rows of these parts of a partition."""
+    one, options = parts[0].partition_id, request.options
+    if found is None or decision is None:
+        return forecast_parts(request, plan, one, parts, slots)
+    written = tuple(part for part in parts if part.name in decision.added) or parts
+    made = forecast_parts(request, plan, one, written, slots)
+    held, note = decision.held, late_note(decision.key, decision.archived)
+    if decision.added:
+        added = added_note(len(written), made.rows, held.rows)
+        note = "; ".join(filter(None, (note, added)))
+    made = replace(made, message=note)
+    if options.replace_partition:
+        return _whole(found, plan, made, decision, options.action)
+    if others := _refused_alongside(found, plan, made, decision, options):
+        return others
+    if decision.added or not held.files:
+        return made
+    made = _replacing(made, leaving_of(held))
+    return _perhaps_equal(made, options) if decision.may_be_equal else made
+
+
+def _added(
+    decision: Proceed,
+    row: Row | None,
+    content: Content | None,
+    held: Holding,
+    options: ExportOptions,
+) -> tuple[ExportedPart, ...]:
+    """Return the parts to which an export is limited; one that was begun so continues so."""
+    if content is None:
+        return ()
+    begun = isinstance(decision, Resume) and not options.force
+    if begun and row is not None:
+        options = replace(options, incremental=bool(row.claim.stays))
+    return new_parts(row, content, held, options)
 
 
 def _or_refusal(decide: Callable[[], Skip | _Allowed | None]) -> Skip | _Allowed | None:

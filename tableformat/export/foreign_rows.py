@@ -613,7 +613,7 @@ class WholePartitions:
                 continue
             mark = state.mark(of)
             unsettled = mark is not None and mark.epoch > row.done_epoch
-            complete = any(counts[of, x.transaction_id] == x.data_files > 0 for x in row.landed)
+            complete = any(_is_all_there(x, of, counts) for x in row.landed)
             if complete and not unsettled:
                 continue
             exports = {
@@ -660,6 +660,14 @@ class WholePartitions:
         kind = holding(row, state, row.key.hash, self.table).kind
         taken = kind is Kind.GONE and row.changed is not None
         return taken or kind in (Kind.MOVED, Kind.ELSEWHERE)
+
+
+def _is_all_there(landed: Landed, key: str, counts: Counter[tuple[str, str] | None]) -> bool:
+    """Whether main has all files that an export left; `counts` are its files by key and export."""
+    left = landed.left if landed.data_files else None
+    return bool(left) and all(
+        counts[key, one.transaction_id] == one.data_files for one in left or ()
+    )
 
 
 def _named(row: Row | None) -> str:

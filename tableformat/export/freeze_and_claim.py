@@ -8,6 +8,7 @@ A partition goes through two states: `Work` (to be exported) and `Claimed` (owne
 * `Claiming` resumes the transaction of an interrupted export if its files would be the same: the
   same parts, read and cut in the same way (`recipes_of`). Then it keeps the finished files.
   Otherwise the claim gets a new transaction.
+* A claim of new parts freezes the whole partition, and writes only these parts (decision 0026).
 
 Source: docs/spec/commit-protocol.md, step 1.
 """
@@ -31,8 +32,11 @@ from tableformat.export.decision import (
     CompareRows,
     Skip,
     SourceGuards,
+    added_note,
     claimed,
+    has_exactly,
     may_be_equal,
+    new_parts,
     parts_may_be_equal,
     shrinks,
 )
@@ -50,7 +54,7 @@ from tableformat.export.ports import JobPorts
 from tableformat.export.request import ExportOptions
 from tableformat.export.slices import Slice, finished_files, recipes_of
 from tableformat.export.table_identity import known_node
-from tableformat.ledger import Claim, Key, Row, Stale, State
+from tableformat.ledger import Claim, ExportedPart, Held, Key, Row, Stale, State
 from tableformat.mergetree.compatibility import division_of
 from tableformat.mergetree.digest_sql import DigestColumn, empty_digest
 from tableformat.mergetree.table import MergeTreeTable
@@ -116,7 +120,8 @@ class Work:
 class Claimed:
     """A partition that this run owns: its slices, and its finished files by slice number.
 
-    `note` is a message for the user about the snapshot, '' for none.
+    `frozen` has the parts that are written, and the digest of all parts. `note` is a message for
+    the user about the snapshot, '' for none.
     """
 
     row: Row
@@ -322,9 +327,10 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """A planned claim and its slices."""
+    """A planned claim and its slices; `written` is the partition without parts that stay."""
 
     claim: Claim
+    written: FrozenPartition
     slices: tuple[Slice, ...]
     resumed: bool
 
@@ -395,8 +401,8 @@ class Claiming:
         """
         if refusal := self._too_small(work, one):
             return refusal
-        cut = self._resumed(work, one, frozen) or self._cut(work.key, one, frozen)
-        replaces = bool(work.held.files)
+        cut = self._resumed(work, one, frozen) or self._cut(work, one, frozen)
+        replaces = bool(work.held.files) and not cut.claim.stays
         if cut.slices:
             replaces |= self._look_there(work, cut.slices[0].partition)
         table = self._to.table
@@ -421,8 +427,8 @@ class Claiming:
         note = _note(work, cut) or self._may_be_equal(work, one)
         before = work.archived.exports if work.archived is not None else ()
         late = late_note(work.key, (one.held for one in before))
-        note = "; ".join(filter(None, (late, note)))
-        return Planned(work, row, one, slices, finished, note, replaces)
+        note = "; ".join(filter(None, (late, _note_of_added(cut), note)))
+        return Planned(work, row, cut.written, slices, finished, note, replaces)
 
     def claim(self, planned: tuple[Planned, ...]) -> tuple[Claimed | Skip, ...]:
         """Make one compare-and-set for each partition, all in one request.
@@ -494,18 +500,25 @@ class Claiming:
         if work.resume is None:
             return None
         last = work.resume.claim
-        if frozen_content(self._to.table, one).fingerprint != last.fingerprint:
+        content = frozen_content(self._to.table, one)
+        written = self._written(work, one, last.stays, _without(content, work.row))
+        if content.fingerprint != last.fingerprint or written is None:
             return None
-        slices = self._slices(work.key, one, last, frozen)
+        slices = self._slices(work.key, written, last, frozen)
         if self._recipe(frozen.snapshot, slices) != last.recipe:
             return None
         staging = frozen.handles[one.partition_id]
         query_id = self._ports.query_id
         again = replace(last, epoch=self._epoch(), staging=staging, query_id=query_id)
-        return _Cut(again, slices, resumed=True)
+        return _Cut(again, written, slices, resumed=True)
 
-    def _cut(self, key: Key, one: FrozenPartition, frozen: Frozen) -> _Cut:
+    def _cut(self, work: Work, one: FrozenPartition, frozen: Frozen) -> _Cut:
         content = frozen_content(self._to.table, one)
+        added = new_parts(work.row, content, work.held, self._options)
+        done = work.row.done if work.row is not None and added else None
+        stays = done.landed.left or () if done is not None else ()
+        written = self._written(work, one, stays, added)
+        stays, written = ((), one) if written is None else (stays, written)
         epoch = self._epoch()
         made = Claim(
             epoch=epoch,
@@ -518,10 +531,31 @@ class Claiming:
             bytes_ratio=self.ratio.value,
             slots=self._slots,
             query_id=self._ports.query_id,
+            holds=stays or None,
         )
-        slices = self._slices(key, one, made, frozen)
+        slices = self._slices(work.key, written, made, frozen)
         recipe = self._recipe(frozen.snapshot, slices)
-        return _Cut(replace(made, recipe=recipe), slices, resumed=False)
+        return _Cut(replace(made, recipe=recipe), written, slices, resumed=False)
+
+    def _written(
+        self,
+        work: Work,
+        one: FrozenPartition,
+        stays: tuple[Held, ...],
+        added: tuple[ExportedPart, ...],
+    ) -> FrozenPartition | None:
+        """Return the partition with the parts to write: all, or those that are `added` to `stays`.
+
+        None if no export of these parts alone gives main the rows of the partition.
+        """
+        if not stays:
+            return one
+        names = {part.name for part in added}
+        written = replace(one, parts=tuple(p for p in one.parts if p.source_name in names))
+        rows = sum(held.rows for held in stays) + written.visible_rows
+        fits = written.visible_rows > 0 and rows == one.visible_rows
+        there = not self._options.force and has_exactly(work.held, stays)
+        return written if fits and there else None
 
     def _slices(
         self, key: Key, one: FrozenPartition, made: Claim, frozen: Frozen
@@ -533,6 +567,20 @@ class Claiming:
             plan = self._to.write_plan(snapshot, self._ports.job, ())
             self._recipes = snapshot, recipes_of(plan)
         return self._recipes[1](slices)
+
+
+def _without(content: Content, row: Row | None) -> tuple[ExportedPart, ...]:
+    """Return the parts that the last export of a row does not have."""
+    before = {part.name for part in row.done.parts} if row is not None and row.done else set[str]()
+    return tuple(part for part in content.parts if part.name not in before)
+
+
+def _note_of_added(planned: _Cut) -> str:
+    """Return the note that only new parts are written, '' if all are."""
+    stays, written = planned.claim.stays, planned.written
+    if not stays:
+        return ""
+    return added_note(len(written.parts), written.visible_rows, sum(one.rows for one in stays))
 
 
 def _note(work: Work, planned: _Cut) -> str:

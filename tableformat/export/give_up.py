@@ -478,11 +478,11 @@ def _of_landed(row: Row, state: LakeTableState, referred: int, landed: Landed) -
             return Verdict(may_go=False, why=text)
         text = f"it landed in {landed.snapshot_id}, which was expired, and no snapshot refers to it"
         return Verdict(may_go=True, why=text)
-    if referred != landed.data_files or not referred:
+    if referred != landed.own.data_files or not referred:
         return Verdict(
             may_go=False,
-            why=f"it is not known which of its files landed: {landed.data_files} did, snapshots "
-            f"refer to {referred}",
+            why=f"it is not known which of its files landed: {landed.own.data_files} did, "
+            f"snapshots refer to {referred}",
         )
     return Verdict(may_go=True, why=f"not among the files that landed in {landed.snapshot_id}")
 

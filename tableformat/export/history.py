@@ -22,8 +22,9 @@ from tableformat.export.archived import exports_of_partition
 from tableformat.export.destination import Destination
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts
+from tableformat.file_names import exported_by
 from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import ExportedPart, Row
+from tableformat.ledger import ExportedPart, Landed, Record, Row
 from tableformat.messages import plain
 from tableformat.names import PartitionId
 
@@ -137,7 +138,7 @@ def _counter(outcome: Outcome) -> Counter | None:
 
 
 def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ...], int]:
-    """Return the parts of the outcome's transaction, and the bytes of its files in main."""
+    """Return the parts that the outcome's transaction wrote, and the bytes of its files in main."""
     if row is None:
         return (), 0
     if outcome.status is Status.IN_PROGRESS:
@@ -145,9 +146,25 @@ def _exported(outcome: Outcome, row: Row | None) -> tuple[tuple[ExportedPart, ..
     if outcome.transaction_id is None:
         return (), 0
     if row.done is not None and row.done.landed.transaction_id == outcome.transaction_id:
-        return row.done.parts, row.done.bytes
+        return _written(row, row.done)
     claim = row.claim_of(outcome.transaction_id)
     return (claim.parts, 0) if claim is not None else ((), 0)
+
+
+def _written(row: Row, done: Record) -> tuple[tuple[ExportedPart, ...], int]:
+    """Return the parts that the last export wrote, and the bytes of its own files."""
+    landed = done.landed
+    if not landed.stays:
+        return done.parts, done.bytes
+    own = (p for p in done.parts if not any(_is_older(path, landed) for path in p.remote_paths))
+    is_known = row.claim.transaction_id == landed.transaction_id
+    return tuple(own), row.claim.bytes if is_known else 0
+
+
+def _is_older(path: str, landed: Landed) -> bool:
+    """Whether a file is of an earlier export, which stays."""
+    by = exported_by(path)
+    return by is not None and by[1] != landed.transaction_id
 
 
 def _shares(total: int, rows: tuple[int, ...]) -> Iterator[int]:

@@ -252,7 +252,7 @@ def holding(row: Row | None, state: LakeTableState, key: str, lake: FilesOfMain)
 def _in_history(row: Row | None, history: _History, files: tuple[FileInMain, ...]) -> Holding:
     """Return the state of a key's exports as main and its known snapshots show it."""
     landed = row.landed if row is not None else ()
-    if row is not None and any(x.kind is not None for x in landed):
+    if row is not None and any(x.kind is not None or x.stays for x in landed):
         return _after_statements(row, history, files)
     if files:
         return _of_files(landed, history, files)
@@ -355,7 +355,7 @@ def _rewritten(
 
 
 def _after_statements(row: Row, history: _History, files: tuple[FileInMain, ...]) -> Holding:
-    """Return the state of a key that statements changed: the last one in main's history decides.
+    """Return the state of a key with statements or exports of new parts: the last in main decides.
 
     The files alone are not enough: after a partial DROP and a rewrite by another writer, moving
     main can bring back all files of an export (decision 0013).
@@ -436,8 +436,8 @@ def _left_elsewhere(
 
 
 def _counts(files: tuple[FileInMain, ...], row: Row) -> frozenset[Held] | None:
-    """Return the files of a key by transaction; None where one carries deletes or is unknown."""
-    known = {x.transaction_id for x in row.landed}
+    """Return the files of a key by transaction; None where one has deletes or is unknown."""
+    known = {one.transaction_id for x in row.landed for one in (*x.stays, x.own)}
     found: defaultdict[str, list[FileInMain]] = defaultdict(list)
     for file in files:
         transaction_id = transaction_of(file.path, row)
@@ -454,9 +454,11 @@ def _as_left(
     if not left and last.kind is not None:
         text = f"No file of it is in main since snapshot {last.snapshot_id}: {last.statement}."
         return Holding(Kind.ELSEWHERE if last.moved_to else Kind.GONE, text)
-    exports = (x for x in row.landed if x.kind is None)
-    whole = tuple(x for x in exports if x.left in [(one,) for one in left])
-    if len(whole) == len(left):
+    exports = tuple(x for x in row.landed if x.kind is None)
+    # The files of one export, and those that stay with it; or of several exports.
+    alone = tuple(x for x in exports if x.left and frozenset(x.left) == frozenset(left))[-1:]
+    whole = alone or tuple(x for x in exports if x.left in [(one,) for one in left])
+    if alone or len(whole) == len(left):
         rows = sum(f.rows for f in files)
         text = f"{counted(rows, 'row')} in the lake, snapshot {last.snapshot_id}."
         return Holding(Kind.WHOLE, text, files, whole or (last,))
@@ -504,8 +506,7 @@ def _of_files(
         own: list[FileInMain] = []
         rest: list[FileInMain] = []
         for f in left:
-            is_own = is_of_transaction(f.path, history.key, one.transaction_id)
-            (own if is_own else rest).append(f)
+            (own if is_of_transaction(f.path, history.key, one.transaction_id) else rest).append(f)
         left = rest
         if own and not _complete(one, own):
             if any(s.snapshot_id == one.snapshot_id for s in history.ancestors):
@@ -566,9 +567,10 @@ def _only_removes(one: SnapshotSeen) -> bool:
 
 
 def _paths(files: tuple[FileInMain, ...], key: str, landed: Landed) -> frozenset[tuple[str, bool]]:
-    return frozenset(
-        (f.path, f.deletes) for f in files if is_of_transaction(f.path, key, landed.transaction_id)
-    )
+    """Return the files of an export, and those that stay with it."""
+    ids = (landed.transaction_id, *(one.transaction_id for one in landed.stays))
+    own = (f for f in files if any(is_of_transaction(f.path, key, one) for one in ids))
+    return frozenset((f.path, f.deletes) for f in own)
 
 
 @dataclass(frozen=True, slots=True)

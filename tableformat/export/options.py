@@ -198,6 +198,16 @@ _ALL: Final = (
         setting=f"{_PARTITION}_late_rows",
     ),
     ExportOption(
+        "incremental",
+        _FLAG,
+        "where a partition only got new parts, write these, and keep the exported files",
+        "Where a partition only got new parts since its export, write these parts, and keep the "
+        "exported files. After a merge, a mutation or another change the partition is replaced as "
+        "a whole.",
+        default=False,
+        setting=f"{_PARTITION}_incremental",
+    ),
+    ExportOption(
         "same_table",
         _FLAG,
         "the same table after its Keeper was restored",

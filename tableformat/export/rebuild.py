@@ -5,7 +5,8 @@
 
 Main decides the row of a key:
 
-* COMPLETED if main has exactly the listed files of one export, without deletes;
+* COMPLETED if main has exactly the listed files of one export, and those that stay with it, without
+  deletes;
 * FAILED without a landed export if neither main nor any ancestor of main has a file of the key;
 * otherwise the rows may be in files of other writers. The row gets a landed export without files,
   so that no export of the key can add rows twice before a user has checked the table.
@@ -31,7 +32,7 @@ from tableformat.export.commit import Ports, send_empty
 from tableformat.export.commit_lists import ListedExport, read_lists
 from tableformat.file_names import is_of_transaction, key_in, table_locations
 from tableformat.iceberg.properties import refuse_version
-from tableformat.ledger import Archived, Claim, Landed, Record, Row, Stale, State
+from tableformat.ledger import Archived, Claim, Held, Landed, Record, Row, Stale, State
 from tableformat.messages import Option
 from tableformat.storage import Storage
 from tableformat.table_properties import LEDGER_PROPERTY, is_of_statement
@@ -179,19 +180,15 @@ def _row(
     now = ports.clock()
     last = max(exports, key=lambda e: e.epoch)
     files = ports.table.files_of(state, key)
-    whole = {
-        e.transaction_id: e
-        for e in sorted(exports, key=lambda e: e.epoch)
-        if _is_whole(e, key, files)
-    }
+    newest = sorted(exports, key=lambda e: e.epoch, reverse=True)
+    found = next((one for one in newest if _is_whole(one, key, files)), None)
     known = ports.ledger.read(key)
     row = Row(
         last.key, last.source_table, destination, State.FAILED, _claim(last, now),
         known.created if known is not None else now, now,
         version=known.version if known is not None else 0, keeper_node=last.keeper_node,
     )  # fmt: skip
-    if len(whole) == 1 and len(next(iter(whole.values())).files) == len(files):
-        (found,) = whole.values()
+    if found is not None:
         landed = _landed(found, state)
         done = Record(landed, (), found.bytes, now, row.ttl)
         completed = replace(
@@ -201,23 +198,31 @@ def _row(
         return Rebuilt(completed, proved=True)
     if not files and _never_held(ports, state, key):
         return Rebuilt(row, proved=True)
-    lost = replace(_landed(last, state), data_files=0)
+    lost = replace(_landed(last, state), data_files=0, holds=None)
     text = "the ledger was rebuilt, and it is unknown where the rows of this partition are"
     return Rebuilt(replace(row, landed=(lost,), last_error=text), proved=False)
 
 
 def _is_whole(listed: ListedExport, key: str, files: tuple[FileInMain, ...]) -> bool:
-    """Whether exactly the listed files of an export are in main, and none has deletes.
+    """Whether main has exactly the listed files of an export, and those that stay with it.
 
-    Files of a statement never count as a complete export.
+    Files to which deletes apply, and files of a statement, never count as a complete export.
     """
     own = [f for f in files if is_of_transaction(f.path, key, listed.transaction_id)]
+    stays = [_held(one.transaction_id, key, files) for one in listed.stays]
     return (
         not is_of_statement(listed.fingerprint)
         and bool(own)
         and sorted(f.path for f in own) == sorted(listed.files)
-        and not any(f.deletes for f in own)
+        and stays == [*listed.stays]
+        and len(files) == len(own) + sum(one.data_files for one in stays)
+        and not any(f.deletes for f in files)
     )
+
+
+def _held(transaction_id: str, key: str, files: tuple[FileInMain, ...]) -> Held:
+    own = [f for f in files if is_of_transaction(f.path, key, transaction_id)]
+    return Held(transaction_id, len(own), sum(f.rows for f in own))
 
 
 def _never_held(ports: Ports, state: LakeTableState, key: str) -> bool:
@@ -239,9 +244,14 @@ def _claim(listed: ListedExport, now: int) -> Claim:
         listed.fingerprint,
         now,
         rows=listed.rows,
-        data_files=len(listed.files),
+        data_files=_all_files(listed),
         bytes=listed.bytes,
+        holds=listed.stays or None,
     )
+
+
+def _all_files(listed: ListedExport) -> int:
+    return len(listed.files) + sum(one.data_files for one in listed.stays)
 
 
 def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
@@ -253,7 +263,8 @@ def _landed(listed: ListedExport, state: LakeTableState) -> Landed:
         state.main or 0,
         state.last_sequence_number,
         listed.rows,
-        len(listed.files),
+        _all_files(listed),
+        holds=listed.stays or None,
     )
 
 

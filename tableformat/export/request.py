@@ -83,6 +83,7 @@ class ExportOptions:
       before anything is written. With `compares_only` nothing is written afterwards either.
     * `max_replace`: the most exported partitions that the command may replace; None for no limit.
     * `late_rows`: what happens to rows that arrive in a partition after it was archived.
+    * `incremental`: where a partition only got new parts, write these, and keep the exported files.
     * `action`: the verb of the command, for its messages; nothing is decided by it.
     """
 
@@ -100,6 +101,7 @@ class ExportOptions:
     compares_only: bool = False
     max_replace: int | None = None
     late_rows: LateRows = LateRows.TABLE
+    incremental: bool = False
     action: Action = Action.EXPORT
 
     @property
@@ -153,6 +155,12 @@ def check_options(options: ExportOptions) -> ExportOptions:
             "other rows, the other exports everything again. Give one of them."
         )
         raise UsageError(message)
+    if options.incremental and options.force:
+        message = (
+            f"Cannot use {Option.INCREMENTAL} with {Option.FORCE}: the one exports only new parts, "
+            "the other exports everything again. Give one of them."
+        )
+        raise UsageError(message)
     return options
 
 
@@ -161,7 +169,16 @@ def in_tree(options: ExportOptions) -> ExportOptions:
 
     An export never removes files of other writers from a tree, so the only files that it can
     replace in a partition are exported ones.
+
+    Raises:
+        UsageError: a tree has no export of new parts alone.
     """
+    if options.incremental:
+        message = (
+            f"Cannot use {Option.INCREMENTAL} for a tree of Hive directories: a partition of it "
+            "is exported as a whole. Leave it out, or export to an Iceberg table."
+        )
+        raise UsageError(message)
     return replace(options, replace_partition=False, supersedes=options.replace_partition)
 
 

@@ -56,6 +56,7 @@ __all__ = [
     "files_of_parts",
     "finished_files",
     "just_written",
+    "kept_parts",
     "most_parts",
     "opened_together",
     "processed_parts",
@@ -565,8 +566,15 @@ def processed_parts(parts: Iterable[ExportedPart], finished: Iterable[PartRange]
     )
 
 
+def kept_parts(row: Row) -> tuple[ExportedPart, ...]:
+    """Return the parts whose files stay when the claim of a row lands, which has new parts only."""
+    return row.done.parts if row.claim.stays and row.done is not None else ()
+
+
 def with_files(
-    parts: tuple[ExportedPart, ...], receipts: Iterable[Receipt]
+    parts: tuple[ExportedPart, ...],
+    receipts: Iterable[Receipt],
+    row: Row | None = None,
 ) -> tuple[ExportedPart, ...]:
     """Return parts with the paths of the files that hold their rows, in the order of the slices.
 
@@ -576,15 +584,16 @@ def with_files(
         parts: the parts of a claim.
         receipts: the receipts of its finished files, in any order. If two attempts wrote a slice,
             one of them is used.
+        row: the row of the claim, to include the files of earlier exports that stay with it.
     """
     of_slice: dict[int, Receipt] = {}
     for receipt in sorted(receipts, key=lambda r: (r.slice_number, r.attempt)):
         of_slice.setdefault(receipt.slice_number, receipt)
     paths = files_of_parts(of_slice.values())
     done = processed_parts(parts, (part for r in of_slice.values() for part in r.ranges))
-    return tuple(
-        replace(part, remote_paths=paths[part.name] if part.name in done else ()) for part in parts
-    )
+    kept = kept_parts(row) if row is not None else ()
+    found = {p.name: p.remote_paths for p in kept} | {name: paths[name] for name in done}
+    return tuple(replace(part, remote_paths=found.get(part.name, ())) for part in parts)
 
 
 def files_of_parts(receipts: Iterable[Receipt]) -> dict[str, tuple[str, ...]]:

@@ -59,6 +59,7 @@ from tableformat.export.request import ExportOptions
 from tableformat.export.slices import (
     files_of_parts,
     just_written,
+    kept_parts,
     spread,
     stored_receipts,
     tasks,
@@ -147,7 +148,7 @@ class OutcomeBuilder:
             if now is not None and now.claim.epoch == row.claim.epoch and _runs(now):
                 claim = now.claim
                 if finished:
-                    claim = replace(claim, parts=with_files(claim.parts, finished))
+                    claim = replace(claim, parts=with_files(claim.parts, finished, row))
                 noted = replace(now, claim=claim).noted(error, self.ports.clock())
                 self.ports.effects(Step.NOTE_ERROR, partial(self.ports.ledger.write, noted))
         except LedgerError as refused:
@@ -532,14 +533,16 @@ class Committing:
 
     def _with_files(self, row: Row, receipts: tuple[Receipt, ...]) -> Row:
         """Return the row of a partition with its files on the claim."""
-        claim, paths = row.claim, files_of_parts(receipts)
+        claim, stays = row.claim, row.claim.stays
+        kept = {p.name: p.remote_paths for p in kept_parts(row)}
+        paths = kept | files_of_parts(receipts)
         return replace(
             row,
             updated=self.ports.clock(),
             claim=replace(
                 claim,
-                rows=sum(r.rows for r in receipts),
-                data_files=len(receipts),
+                rows=sum(r.rows for r in receipts) + sum(one.rows for one in stays),
+                data_files=len(receipts) + sum(one.data_files for one in stays),
                 bytes=sum(r.file_bytes for r in receipts),
                 parts=tuple(replace(p, remote_paths=paths.get(p.name, ())) for p in claim.parts),
             ),

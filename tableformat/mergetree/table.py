@@ -13,7 +13,7 @@ compares it (docs/spec/ledger.md, "Nodes of Keeper").
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -262,19 +262,29 @@ class PartitionSummary:
         return self.times.greatest if isinstance(self.times, Times) else ""
 
 
-def fingerprint(parts: Iterable[Part], computed: Mapping[tuple[str, ...], str]) -> str:
-    """Return the content identity of a partition: a digest over its parts' hashes and rows.
+PartIdentity = tuple[str | int, ...]
+"""The content identity of a part, as `part_identity` returns it."""
 
-    A merge changes it although the rows are equal; the ledger explains that. For a part that lacks
-    columns it includes their definitions; for other parts these add nothing. It includes the names
-    of patch parts that are to be written into a part.
+
+def part_identity(part: Part, computed: str) -> PartIdentity:
+    """Return the content identity of a part: its hash and rows.
+
+    For a part that lacks columns it includes their definitions; for other parts these add nothing.
+    It includes the names of patch parts that are to be written into it.
 
     Args:
-        parts: of the partition.
-        computed: the definitions of the columns that a part lacks, by these columns; '' for NULL.
+        part: of a partition.
+        computed: the definitions of the columns that it lacks; '' if it lacks none, or for NULL.
+    """
+    return (*part.content, *filter(None, (computed, ",".join(part.patches))))
+
+
+def fingerprint(parts: Iterable[PartIdentity]) -> str:
+    """Return the content identity of a partition: a digest over those of its parts.
+
+    A merge changes it although the rows are equal; the ledger explains that.
     """
     digest = hashlib.sha256()
-    found = ((*p.content, *filter(None, (computed[p.lacks], ",".join(p.patches)))) for p in parts)
-    for content in sorted(found):
-        digest.update(repr(content).encode())
+    for identity in sorted(parts):
+        digest.update(repr(identity).encode())
     return digest.hexdigest()

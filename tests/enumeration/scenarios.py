@@ -60,6 +60,7 @@ _SMALL_FILES: Final = FileFormat(target_file_bytes=80)
 _ALL: Final = replace(ALL, format=_SMALL_FILES)
 _COMPARED: Final = replace(_ALL, options=ExportOptions(check_rows=True))
 _EVOLVING: Final = replace(_ALL, evolve_schema=True)
+_INCREMENTAL: Final = replace(_ALL, options=ExportOptions(incremental=True))
 _ONE: Final = replace(_ALL, selection=ById(PartitionId("p1")))
 
 
@@ -397,6 +398,33 @@ def _interrupted_then_widened(world: World) -> None:
     world.written.clear()
 
 
+def _got_new_parts(world: World) -> None:
+    """Export both partitions; then the record's time is over, and p1 has two more parts."""
+    world.run(_ALL)
+    world.now += _TTL
+    world.source.by_id["p1"] = valued("p1", 7, 5, 6, 4)
+    world.written.clear()
+
+
+def _interrupted_with_new_parts(world: World) -> None:
+    """Do the same, and die when one of the two new parts is written."""
+    _got_new_parts(world)
+    try:
+        world.run(_INCREMENTAL, most_files=1)
+    except Dies:
+        return
+    message = "The writer did not die, so that there is nothing to go on with."
+    raise AssertionError(message)
+
+
+def _mutated_after_a_dead_one(world: World) -> None:
+    """Do the same; then a mutation writes all parts again, and what was frozen is lost."""
+    _interrupted_with_new_parts(world)
+    world.source.left.clear()
+    world.source.by_id["p1"] = rewritten(world.source.by_id["p1"], other_rows=True)
+    world.written.clear()
+
+
 def _append(world: World) -> None:
     table = pyiceberg(world.directory)
     table.append(pa.table([pa.array(range(FOREIGN))], table.schema().as_arrow()))
@@ -479,6 +507,31 @@ SCENARIOS: Final = (
         _TWO,
         _interrupted_then_widened,
         did=(Status.COMMITTED,) * 2,
+        source=_valued,
+    ),
+    Scenario(
+        "only the new parts of a partition",
+        _INCREMENTAL,
+        _TWO,
+        _got_new_parts,
+        did=(Status.COMMITTED, Status.UNCHANGED),
+        verifies=True,
+        source=_valued,
+    ),
+    Scenario(
+        "resume of an export of new parts",
+        _INCREMENTAL,
+        _TWO,
+        _interrupted_with_new_parts,
+        did=(Status.COMMITTED, Status.UNCHANGED),
+        source=_valued,
+    ),
+    Scenario(
+        "a mutation after a dead export of new parts",
+        _INCREMENTAL,
+        _TWO,
+        _mutated_after_a_dead_one,
+        did=(Status.REPLACED, Status.UNCHANGED),
         source=_valued,
     ),
     Scenario(

@@ -19,6 +19,8 @@ NUMBERS = (
     "sixteen",
     "seventeen",
     "eighteen",
+    "nineteen",
+    "twenty",
 )
 
 

@@ -98,6 +98,7 @@ _EXPORT = Interfaces(
         "--overwrite-file-if-exists": "overwrite_file_if_exists", "--same-as": "same_as",
         "--commit-every": "commit_every", "--max-retries": "max_retries",
         "--manifest-ttl": "manifest_ttl", "--abandoned-ttl": "abandoned_ttl",
+        "--incremental": "incremental",
         "--verify": "verify", "--check-rows": "check_rows", "--backfill": "backfill",
         "--dry-run": "dry_run", "--no-wait": "wait",
     },

@@ -26,6 +26,8 @@ from tableformat.mergetree.table import KeeperNode
 __all__ = ["events", "keeper_nodes", "ledger_rows"]
 
 _NUMBERS = st.integers(0, 2**63 - 1)
+_SIZES = st.integers(0, 2**62 - 1)
+"""Bytes, which those of another export are added to."""
 _TEXTS = st.text(max_size=20)
 _DIGITS = st.integers(1, 2**63 - 1).map(str)
 _PATHS = st.lists(st.sampled_from(["/lake/a.parquet", "/lake/b.parquet", "/lake/ü.parquet"])).map(
@@ -52,7 +54,7 @@ _CLAIMS = st.builds(
     bytes_ratio=st.floats(0.01, 100),
     rows=_NUMBERS,
     data_files=_NUMBERS,
-    bytes=_NUMBERS,
+    bytes=_SIZES,
     query_id=_TEXTS,
     columns=_TEXTS,
     given_up=st.booleans(),
@@ -76,7 +78,7 @@ _LANDED = st.builds(
     kind=_KINDS,
 )
 _RECORDS = st.builds(
-    Record, _LANDED, _PARTS, _NUMBERS, _NUMBERS, st.integers(0, 10_000), st.booleans(),
+    Record, _LANDED, _PARTS, _SIZES, _NUMBERS, st.integers(0, 10_000), st.booleans(),
     begun=_NUMBERS, query_id=_TEXTS, columns=_TEXTS,
 )  # fmt: skip
 

@@ -72,6 +72,7 @@ _REQUESTS: Final = {
     "all": replace(_ALL, options=ExportOptions(overwrite_file_if_exists=True)),
     "each in its own": replace(_ALL, commit_every=1),
     "force": replace(_ALL, options=ExportOptions(force=True)),
+    "incremental": replace(_ALL, options=ExportOptions(incremental=True)),
 }
 """None has both words: with both, rows that others have rewritten may double."""
 # Not here: who takes our marks out of a table, or puts it back to older metadata, was warned

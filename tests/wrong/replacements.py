@@ -38,6 +38,11 @@ _JANUARY = ("--partition-id", "202401")
 WORDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "`--check-rows` with `--force`": (*_ALL, "--check-rows", "--force"),
+        "`--incremental` with `--force`": (*_ALL, "--incremental", "--force"),
+        "`--incremental` into a tree of Hive directories": (
+            "export", "db.events", "--to", "hive:file:///nowhere", "--all", "--incremental",
+            "--hive-column", "month=toYYYYMM(ts)",
+        ),
         "`--replace-partition` without `--force`": (*_ALL, "--replace-partition"),
         "`--replace-partition` with `--overwrite-file-if-exists`": (
             *_ALL, *_WHOLE, "--overwrite-file-if-exists",

@@ -157,8 +157,8 @@ def test_a_node_that_is_no_piece_of_a_row_is_left_alone(zookeeper_server: ZooKee
     ("wrong", "message"),
     [
         (
-            b'{"format_version":18}',
-            "it has format 18, this release reads 7, 8, 9, 10, 11, 12, 13, 14, 15, 16 and 17",
+            b'{"format_version":19}',
+            "it has format 19, this release reads 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17 and 18",
         ),
         (b"{}", "KeyError"),
         (b"\xff", "is damaged .UnicodeDecodeError"),

@@ -155,7 +155,7 @@ def test_reading_never_makes_a_ledger(tmp_path: Path) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("found", [1, ROW_FORMAT - 11, ROW_FORMAT + 1, 99])
+@pytest.mark.parametrize("found", [1, ROW_FORMAT - 12, ROW_FORMAT + 1, 99])
 def test_a_row_of_another_format_is_refused_by_name(tmp_path: Path, found: int) -> None:
     """Harm prevented: a field of another release is dropped silently, or made up."""
     ledger = SqliteLedger(tmp_path / "ledger.db")

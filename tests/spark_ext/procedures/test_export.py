@@ -369,7 +369,7 @@ def test_in_sql_a_cancelled_job_has_the_state_of_what_is_cancelled(
         "table": "n.state", "source": MANY, "partition_id": "1", "partition": None,
         "force": False, "manifest_ttl": 180, "abandoned_ttl": 604_800, "allow_empty": False,
         "overwrite_file_if_exists": False, "replace_partition": False, "same_table": False,
-        "same_as": None, "max_replace": None, "late_rows": None,
+        "same_as": None, "max_replace": None, "late_rows": None, "incremental": False,
         "verify": False, "check_rows": False, "strict": False, "evolve_schema": False,
         "backfill": False, "convert": {}, "partition_spec": None, "hive_columns": {},
         "max_bytes_per_file": None, "max_retries": 3,

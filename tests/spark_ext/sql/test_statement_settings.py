@@ -143,6 +143,15 @@ def test_a_setting_says_what_happens_to_late_rows() -> None:
         settings_of(f"SETTINGS {late} = 'all'")
 
 
+def test_a_setting_limits_exports_to_new_parts() -> None:
+    incremental = "export_merge_tree_partition_incremental"
+
+    assert not settings_of("").options.incremental
+    assert settings_of(f"SETTINGS {incremental}").options.incremental
+    assert settings_of("", **{incremental: "1"}).options.incremental
+    assert not settings_of(f"SETTINGS {incremental} = 0", **{incremental: "1"}).options.incremental
+
+
 def test_a_setting_says_how_strictly_a_table_is_compared() -> None:
     strict = "export_merge_tree_partition_strict"
 

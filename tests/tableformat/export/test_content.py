@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tableformat.export.content import Content, content_of, is_merged
-from tableformat.ledger import Claim, ExportedPart
-from tableformat.mergetree.table import MergeTreeTable
+from tableformat.export.content import Content, added_parts, content_of, is_merged
+from tableformat.ledger import Claim, ExportedPart, Landed, Record
+from tableformat.mergetree.table import Column, MergeTreeTable, Part
+from tableformat.mergetree.types import Simple
 from tableformat.names import PartitionId, PartName
 from tests.support import fakes
 
 ONE = PartitionId("202401")
+INT = Simple("Int64")
 
 
 def part(low: int, high: int, level: int, rows: int, mutation: int | None = None) -> ExportedPart:
@@ -137,3 +141,78 @@ def test_a_merge_under_a_ttl_that_was_removed_explains_nothing(
     claim = Claim(1, "5001", "", 0, parts=before.parts, columns=before.columns)
 
     assert is_merged(claim, content_of(fakes.TABLE, (fakes.part("all_1_2_1", 7),))) is explains
+
+
+@st.composite
+def grown(draw: st.DrawFn) -> tuple[list[Part], list[Part]]:
+    """Return parts of a partition, and parts that it gets later; some are equal but for a name."""
+    sizes = draw(st.lists(st.integers(1, 3), min_size=2, max_size=8))
+    made = [
+        replace(
+            fakes.part(f"all_{n}_{n}_0", rows, content=f"hash of {rows}"),
+            min_block=n,
+            max_block=n,
+        )
+        for n, rows in enumerate(sizes, start=1)
+    ]
+    cut = draw(st.integers(1, len(made) - 1))
+    return made[:cut], made[cut:]
+
+
+def record_of(table: MergeTreeTable, parts: list[Part]) -> Record:
+    """Return the record of an export of these parts."""
+    found = content_of(table, tuple(parts))
+    landed = Landed(1, "5001", found.fingerprint, 1, 1, found.rows, 1)
+    return Record(landed, found.parts, 1, 1, 180, columns=found.columns)
+
+
+@given(grown(), st.randoms(use_true_random=False))
+def test_the_parts_that_came_since_an_export_are_found(
+    found: tuple[list[Part], list[Part]], order: Random
+) -> None:
+    before, later = found
+    now = [*before, *later]
+    order.shuffle(now)
+
+    added = added_parts(record_of(fakes.TABLE, before), content_of(fakes.TABLE, tuple(now)))
+
+    assert {p.name for p in added} == {p.name for p in later}
+
+
+@given(grown(), st.data())
+def test_no_part_is_new_beside_one_that_changed(
+    found: tuple[list[Part], list[Part]], data: st.DataObject
+) -> None:
+    """Harm prevented: rows of a part that was merged, mutated or dropped stay in the lake."""
+    before, later = found
+    at = data.draw(st.integers(0, len(before) - 1))
+    changed = replace(before[at], **data.draw(st.sampled_from(CHANGES)))
+    kept = data.draw(st.booleans())
+    now = [*before[:at], *([changed] if kept else []), *before[at + 1 :], *later]
+
+    done = record_of(fakes.TABLE, before)
+
+    assert added_parts(done, content_of(fakes.TABLE, tuple(now))) == ()
+
+
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"name": "all_1_9_1"},
+    {"name": "all_1_1_0_12"},
+    {"hash_of_all_files": "another"},
+    {"rows": 9},
+    {"patches": ("patch-1",)},
+)
+
+
+def test_no_part_is_new_where_the_columns_or_what_they_lack_changed() -> None:
+    """Harm prevented: one partition with values by two definitions of a column."""
+    one, two = fakes.part("all_1_1_0", 3), fakes.part("all_2_2_0", 4)
+    more = replace(fakes.TABLE, columns=(*fakes.TABLE.columns, Column("m", INT, "Int64")))
+    done = record_of(fakes.TABLE, [one])
+
+    assert added_parts(done, content_of(fakes.TABLE, (one, two))) != ()
+    assert added_parts(done, content_of(more, (one, two))) == ()
+    lacking = replace(one, lacks=("m",))
+    assert added_parts(record_of(more, [one]), content_of(more, (lacking, two))) == ()
+    assert added_parts(replace(done, columns=""), content_of(fakes.TABLE, (one, two))) == ()
+    assert added_parts(replace(done, parts=()), content_of(fakes.TABLE, (one, two))) == ()
