@@ -6,7 +6,8 @@ writes the file from what `pytest --measure MEASURED` wrote. It lists the test f
 cost something together, by the mean of a case, and the files whose fixtures do. A test that the run
 left out keeps its entry of the file, as long as its file is there. What the file does not list
 is cheap, or new: `make test-all` measures every test, and fails where one costs more than its tier
-allows.
+allows. The seconds are those of the machine that measured first: what a slower one measures counts
+less, by the median of what all listed tests cost there.
 
     python -m tests.support.durations MEASURED --table
 
@@ -16,20 +17,25 @@ prints how many tests of each folder that run ran, and their CPU seconds, and wr
 from __future__ import annotations
 
 import json
+import statistics
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.support.measured import Cost
+__all__ = ["DURATIONS", "Cost", "Durations", "function_of", "load_durations", "slowness"]
 
-__all__ = ["DURATIONS", "Durations", "function_of", "load_durations"]
+Cost = tuple[float, float]
+"""Wall seconds and CPU seconds."""
 
 DURATIONS: Final = Path(__file__).resolve().parents[1] / "durations.json"
 """The file."""
 _LEAST: Final = 0.1
 """Seconds below which nothing is listed."""
+_ENOUGH: Final = 100
+"""Of so many listed tests the median tells of the machine, and not of one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +69,22 @@ def load_durations(path: Path = DURATIONS) -> Durations:
     return Durations(found["tests"], found["files"])
 
 
+def slowness(tests: Mapping[str, Cost], known: Durations) -> float:
+    """Return how many times as many CPU seconds as listed the tests of a run cost on this machine.
+
+    It is the median over the listed tests: a few that became dearer do not change it. It is 1 for a
+    run of few listed tests, and on a machine that is faster than the one that measured the file.
+
+    Args:
+        tests: what each case cost.
+        known: what the file lists.
+    """
+    now = {name: cost for name, cost in _means(tests).items() if known.tests.get(name)}
+    if len(now) < _ENOUGH:
+        return 1.0
+    return max(1.0, statistics.median(cost / known.tests[name] for name, cost in now.items()))
+
+
 def dump_durations(
     tests: Mapping[str, Cost], shared: Mapping[str, Cost], before: Durations | None = None
 ) -> str:
@@ -74,17 +96,24 @@ def dump_durations(
         before: what is kept of tests and files that were not measured.
     """
     known = before or Durations()
-    cases: dict[str, list[float]] = {}
-    for nodeid, (_, cpu) in tests.items():
-        cases.setdefault(function_of(nodeid), []).append(cpu)
-    means = {name: sum(costs) / len(costs) for name, costs in cases.items()}
-    listed = {n: round(means[n], 3) for n, costs in cases.items() if sum(costs) >= _LEAST}
-    files = {name: cpu for name, (_, cpu) in shared.items() if name.endswith(".py")}
+    slower = slowness(tests, known)
+    cases = Counter(map(function_of, tests))
+    means = {name: cost / slower for name, cost in _means(tests).items()}
+    listed = {n: round(cost, 3) for n, cost in means.items() if cost * cases[n] >= _LEAST}
+    files = {name: cpu / slower for name, (_, cpu) in shared.items() if name.endswith(".py")}
     ran = {name.partition("::")[0] for name in means}
     kept_tests = {name: cost for name, cost in known.tests.items() if name not in means}
     kept_files = {name: cost for name, cost in known.files.items() if name not in ran}
     found = {"files": kept_files | _listed(files), "tests": kept_tests | listed}
     return json.dumps(found, indent=0, sort_keys=True) + "\n"
+
+
+def _means(tests: Mapping[str, Cost]) -> dict[str, float]:
+    """Return what a case of each test cost, in the mean."""
+    cases: dict[str, list[float]] = {}
+    for nodeid, (_, cpu) in tests.items():
+        cases.setdefault(function_of(nodeid), []).append(cpu)
+    return {name: sum(costs) / len(costs) for name, costs in cases.items()}
 
 
 def by_folder(tests: Mapping[str, Cost]) -> list[tuple[str, int, float]]:

@@ -1,7 +1,8 @@
 """What each test cost: wall time, and CPU time of its process and of all that it started.
 
 A plugin of pytest, loaded by pyproject.toml. `--tier all` fails where a test costs more than its
-tier allows. `--measure FILE` writes the costs of a run as JSON:
+tier allows; the bound grows with the slowness of the machine. `--measure FILE` writes the costs of
+a run as JSON:
 
     {"tests": {"tests/test_a.py::test_b[c]": [wall seconds, CPU seconds]},
      "shared": {"tests/test_a.py": [...], "session: zookeeper_of_session": [...]}}
@@ -22,10 +23,9 @@ from typing import Any, Final, cast
 import psutil
 import pytest
 
-__all__ = ["MOST", "Cost", "cpu_seconds"]
+from tests.support.durations import Cost, Durations, load_durations, slowness
 
-Cost = tuple[float, float]
-"""Wall seconds and CPU seconds."""
+__all__ = ["MOST", "Costs", "cpu_seconds"]
 
 MOST: Final = pytest.StashKey[float]()
 """CPU seconds that a test may cost before `make test-all` fails; 0 where there is no bound."""
@@ -136,14 +136,23 @@ def _listed_as(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureReques
     return str(request.node.nodeid).partition("::")[0]
 
 
-class Ledger:
+class Costs:
     """Collects the costs in the process that gets all reports, and writes them."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._tests: dict[str, list[float]] = {}
+    def __init__(self, path: Path | None, known: Durations) -> None:
+        self._path, self._known = path, known
+        self._tests: dict[str, Cost] = {}
         self._shared: dict[str, Cost] = {}
-        self.slower: list[str] = []
+        self._most: dict[str, float] = {}
+
+    def slower(self) -> list[str]:
+        """Return a line for each test that costs more than its tier allows, on this machine."""
+        machine = slowness(self._tests, self._known)
+        return [
+            f"{nodeid}: {self._tests[nodeid][1]:.1f} CPU s, at most {most * machine:.1f}"
+            for nodeid, most in self._most.items()
+            if self._tests[nodeid][1] > most * machine
+        ]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note what one test cost, and what was set up or removed for others along with it."""
@@ -153,16 +162,16 @@ class Ledger:
             if name != _KEY:
                 continue
             own, shared, most = cast("tuple[Cost, dict[str, Cost], float]", cost)
-            if most and own[1] > most:
-                self.slower.append(f"{report.nodeid}: {own[1]:.1f} CPU s, at most {most:.1f}")
-            self._tests[report.nodeid] = [round(part, 3) for part in own]
+            if most:
+                self._most[report.nodeid] = most
+            self._tests[report.nodeid] = (round(own[0], 3), round(own[1], 3))
             for key, spent in shared.items():
                 self._shared[key] = _plus(self._shared.get(key, (0.0, 0.0)), spent)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Write the file, and fail the run where tests are slower than their tier."""
-        if self.slower and session.exitstatus == pytest.ExitCode.OK:
+        if self.slower() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if self._path is None:
             return
@@ -173,9 +182,9 @@ class Ledger:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name the tests that are slower than their tier."""
-        if self.slower:
+        if slower := self.slower():
             terminalreporter.section("tests that cost more than their tier allows", red=True)
-            for line in self.slower:
+            for line in slower:
                 terminalreporter.line(line)
             terminalreporter.line("Make them cheaper, or list what they cost: make durations")
 
@@ -192,4 +201,4 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     config.pluginmanager.register(Meter(), "meter")
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Ledger(path), "costs")
+        config.pluginmanager.register(Costs(path, load_durations()), "costs")
