@@ -22,9 +22,9 @@ from tableformat.export.archived import exports_of_partition
 from tableformat.export.destination import Destination
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts
-from tableformat.file_names import exported_by
+from tableformat.file_names import is_of_transaction
 from tableformat.history import Counter, Event, EventKind
-from tableformat.ledger import ExportedPart, Landed, Record, Row
+from tableformat.ledger import ExportedPart, Record, Row
 from tableformat.messages import plain
 from tableformat.names import PartitionId
 
@@ -156,15 +156,11 @@ def _written(row: Row, done: Record) -> tuple[tuple[ExportedPart, ...], int]:
     landed = done.landed
     if not landed.stays:
         return done.parts, done.bytes
-    own = (p for p in done.parts if not any(_is_older(path, landed) for path in p.remote_paths))
+    # OPTIMIZE left the older parts without paths: a part without one of this export is not new.
+    of_export = partial(is_of_transaction, key=row.key.hash, transaction_id=landed.transaction_id)
+    own = tuple(part for part in done.parts if any(map(of_export, part.remote_paths)))
     is_known = row.claim.transaction_id == landed.transaction_id
-    return tuple(own), row.claim.bytes if is_known else 0
-
-
-def _is_older(path: str, landed: Landed) -> bool:
-    """Whether a file is of an earlier export, which stays."""
-    by = exported_by(path)
-    return by is not None and by[1] != landed.transaction_id
+    return own, row.claim.bytes if is_known else 0
 
 
 def _shares(total: int, rows: tuple[int, ...]) -> Iterator[int]:

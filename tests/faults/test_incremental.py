@@ -305,6 +305,9 @@ def test_later_rounds_are_added_to_what_optimize_made(scene: Scene) -> None:
 
     assert made in paths(scene)
     assert_whole(scene, 19)
+    with scene.ledger() as ledger:
+        whole, part = ledger.events(None, 2)
+    assert [(e.part_name, e.rows) for e in (whole, part)] == [("", 4), ("p1_4_4_0", 4)]
 
 
 def test_a_lost_ledger_knows_all_rounds_again(scene: Scene) -> None:

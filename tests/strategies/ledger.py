@@ -90,6 +90,7 @@ keeper_nodes = st.builds(
 )
 
 
+_STATES = st.sampled_from(State)
 _REWRITTEN = st.builds(
     Rewritten,
     _TEXTS,
@@ -100,9 +101,9 @@ _REWRITTEN = st.builds(
 
 
 @st.composite
-def ledger_rows(draw: st.DrawFn) -> Row:
+def ledger_rows(draw: st.DrawFn, states: st.SearchStrategy[State] = _STATES) -> Row:
     """Return a row; a completed one has a record."""
-    state = draw(st.sampled_from(State))
+    state = draw(states)
     record = _RECORDS if state is State.COMPLETED else st.none() | _RECORDS
     return Row(
         key=Key(

@@ -22,8 +22,9 @@ from tableformat.export.history import events_of
 from tableformat.export.outcome import Cause, Outcome, Status
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.export.request import ExportOptions
+from tableformat.file_names import data_file_name
 from tableformat.history import RUNNING_EXPORTS, Counter, Event
-from tableformat.ledger import Row, State
+from tableformat.ledger import Held, Row, State
 from tests.faults.test_operator_actions import append
 from tests.strategies.ledger import ledger_rows
 from tests.support.lake import make_table
@@ -295,21 +296,67 @@ def test_every_status_that_an_export_ends_with_is_in_the_log() -> None:
     assert of_exports | of_statements == set(Status)
 
 
-@given(row=ledger_rows().filter(lambda r: r.state is State.COMPLETED), seconds=st.floats(0, 1e6))
+COMPLETED = ledger_rows(st.just(State.COMPLETED))
+FILES = st.lists(st.sampled_from(["own", "older", "optimized"]), max_size=4)
+
+
+@given(row=COMPLETED, seconds=st.floats(0, 1e6))
 def test_all_that_was_written_is_reported_exactly_once(row: Row, seconds: float) -> None:
     """A file may hold several parts: its bytes are divided, and add up."""
     assert row.done is not None
-    outcome = Outcome(
+    row = replace(row, done=replace(row.done, landed=replace(row.done.landed, holds=None)))
+
+    *parts, whole = events_of(committed(row, seconds), row, "db.t", 1)
+
+    assert row.done is not None
+    assert [e.part_name for e in parts] == [p.name for p in row.done.parts]
+    assert whole.bytes_written == row.done.bytes
+    assert_adds_up(parts, whole)
+
+
+@given(COMPLETED, FILES)
+def test_an_export_of_new_parts_reports_those_alone(row: Row, files: list[str]) -> None:
+    """Harm prevented: the log counts again what the exports before have written.
+
+    OPTIMIZE leaves the older parts in files of its own, which no part names.
+    """
+    assert row.done is not None
+    one, transaction = next(iter(row.done.parts), None), row.done.landed.transaction_id
+    paths = {
+        "own": (data_file_name(row.key.hash, transaction, 0, "a"),),
+        "older": (data_file_name(row.key.hash, f"{transaction}0", 0, "a"),),
+        "optimized": (),
+    }
+    parts = tuple(
+        replace(one, name=f"p_{n}", remote_paths=paths[of], rows=n + 1)
+        for n, of in enumerate(files)
+        if one is not None
+    )
+    landed = replace(row.done.landed, kind=None, holds=(Held("7", 1, 5),))
+    claim = replace(row.claim, transaction_id=transaction)
+    row = replace(row, claim=claim, done=replace(row.done, landed=landed, parts=parts))
+
+    *reported, whole = events_of(committed(row), row, "db.t", 1)
+
+    own = [part for part, of in zip(parts, files, strict=False) if of == "own"]
+    assert [(e.part_name, e.rows) for e in reported] == [(p.name, p.rows) for p in own]
+    assert whole.bytes_written == row.claim.bytes
+    assert_adds_up(reported, whole)
+
+
+def committed(row: Row, seconds: float = 0.0) -> Outcome:
+    """Return the outcome of the export that the record of a row is of."""
+    assert row.done is not None
+    return Outcome(
         row.key.partition_id, Status.COMMITTED, "lake.n.t",
         transaction_id=row.done.landed.transaction_id, seconds=seconds,
     )  # fmt: skip
 
-    *parts, whole = events_of(outcome, row, "db.t", 1)
 
-    assert [e.part_name for e in parts] == [p.name for p in row.done.parts]
-    assert whole.bytes_written == row.done.bytes
+def assert_adds_up(parts: list[Event], whole: Event) -> None:
+    """Check that the events of the parts have together what that of the partition has."""
     if whole.rows:
-        assert sum(e.bytes_written for e in parts) == row.done.bytes
+        assert sum(e.bytes_written for e in parts) == whole.bytes_written
     assert sum(e.rows for e in parts) == whole.rows
     assert sum(e.bytes_read for e in parts) == whole.bytes_read
     assert all(e.bytes_written >= 0 for e in parts)
