@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import pty
 import re
 import shlex
 import subprocess
@@ -19,6 +16,7 @@ from catalog.iceberg.catalogs import open_catalog
 from catalog.ledgers.uris import LEDGER_FILE
 from tableformat.export.outcome import Status
 from tableformat.names import LakeName
+from tests.support.terminal import at_terminal
 from tests.support.time_bounds import ENDS_WITHIN
 from tests.wrong.places import Places
 
@@ -223,30 +221,6 @@ def test_a_dry_run_prints_the_format_and_writes_no_file(places: Places, table: s
     assert len(rows_of(places, table)) == 5
 
 
-def at_terminal(places: Places, words: list[str], reply: str) -> tuple[int, str]:
-    """Run a command as a process on a terminal, at which somebody types a reply."""
-    keyboard, terminal = pty.openpty()
-    output = ""
-    try:
-        os.write(keyboard, reply.encode())
-        ended = subprocess.run(
-            [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
-            stdin=terminal,
-            stderr=terminal,
-            stdout=subprocess.PIPE,
-            check=False,
-            timeout=120,
-            cwd=places.warehouse.parent,
-        )
-        os.set_blocking(keyboard, False)
-        with contextlib.suppress(BlockingIOError):
-            output = os.read(keyboard, 100_000).decode()
-        return ended.returncode, output + ended.stdout.decode()
-    finally:
-        os.close(keyboard)
-        os.close(terminal)
-
-
 @pytest.mark.parametrize(
     ("reply", "more", "code", "left"),
     [
@@ -262,7 +236,7 @@ def test_on_a_terminal_it_asks_before_rows_leave(
 ) -> None:
     words = [*words_of(places, _CHANGES["drop"], table), *more]
 
-    ended, output = at_terminal(places, words, reply)
+    ended, output = at_terminal(words, reply, cwd=places.root)
 
     assert ended == code, output
     assert len(rows_of(places, table)) == left
@@ -277,7 +251,7 @@ def test_on_a_terminal_an_export_asks_before_it_replaces(
     words = ["export", f"db.{table}", "--all", "--to", f"lake.n.{table}", "--force"]
     where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
 
-    ended, output = at_terminal(places, [*words, *where], "n\n")
+    ended, output = at_terminal([*words, *where], "n\n", cwd=places.root)
 
     assert ended == 3, output
     assert "2 partitions of" in output
@@ -296,7 +270,7 @@ def test_on_a_terminal_an_archive_asks_before_it_replaces(places: Places, table:
     words = ["archive", f"db.{table}", "--all", "--to", f"lake.n.{table}"]
     where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
 
-    ended, output = at_terminal(places, [*words, *where], "n\n")
+    ended, output = at_terminal([*words, *where], "n\n", cwd=places.root)
 
     assert ended == 3, output
     assert f"1 partition of lake.n.{table} would be replaced (1): 3 rows" in output
@@ -311,7 +285,7 @@ def test_on_a_terminal_an_archive_of_equal_rows_does_not_ask(places: Places, tab
     words = ["archive", f"db.{table}", "--all", "--to", f"lake.n.{table}"]
     where = ["--source", f"chdb:{places.clickhouse}", "--warehouse", str(places.warehouse)]
 
-    ended, output = at_terminal(places, [*words, *where], "")
+    ended, output = at_terminal([*words, *where], "", cwd=places.root)
 
     assert (ended, "Continue?" in output) == (0, False), output
 
@@ -319,7 +293,7 @@ def test_on_a_terminal_an_archive_of_equal_rows_does_not_ask(places: Places, tab
 def test_nobody_is_asked_where_nothing_leaves(places: Places, table: str) -> None:
     words = ["attach", f"lake.n.{table}", "--all", "--warehouse", str(places.warehouse)]
 
-    ended, output = at_terminal(places, words, "")
+    ended, output = at_terminal(words, "", cwd=places.root)
 
     assert (ended, "Continue?" in output) == (0, False), output
 
