@@ -34,7 +34,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import InheritableThread, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -76,6 +76,7 @@ __all__ = [
     "run_job",
     "running_tasks",
     "sent_storages",
+    "spark_reason",
     "task_directory",
 ]
 
@@ -142,6 +143,17 @@ def run_job(
     return rows
 
 
+def spark_reason(error: Exception) -> str:
+    """Return why Spark failed, as one line without a full stop.
+
+    The first line of an error of Java is Py4J's, and names only an object and a method.
+    """
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, Py4JJavaError) and len(lines) > 1:
+        del lines[0]
+    return lines[0].removeprefix(": ").rstrip(". ") if lines else type(error).__name__
+
+
 def plain_error(what: str, then: str, error: Exception) -> SourceError | StoppedError:
     """Return a failed job's Python error without the Java stack trace around it.
 
@@ -156,8 +168,7 @@ def plain_error(what: str, then: str, error: Exception) -> SourceError | Stopped
         message = f"{what}: its Spark job was cancelled: {cancelled['why'].rstrip('. ')}. {then}"
         return StoppedError(message)
     found = _PYTHON_ERROR.findall(text.partition("JVM stacktrace")[0])
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    cause = ": ".join(found[-1]) if found else (lines[0] if lines else type(error).__name__)
+    cause = ": ".join(found[-1]) if found else spark_reason(error)
     if found and found[-1][0] == "ModuleNotFoundError":
         message = (
             f"{what}: the Python of the session's workers is another one: "

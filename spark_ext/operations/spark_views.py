@@ -20,7 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from catalog.rewriting.foreign_files import WrittenRows, write_rows
 from catalog.storages.schemes import Access, Storages
-from spark_ext.engine.jobs import task_directory
+from spark_ext.engine.jobs import spark_reason, task_directory
 from spark_ext.sql.names import Parts, spark_name
 from tableformat.errors import SourceError
 
@@ -137,10 +137,8 @@ class SparkView:
         return self.spark.table(self.name)
 
     def _failed(self, error: Exception) -> SourceError:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        cause = lines[0] if lines else type(error).__name__
         message = (
-            f"Cannot evaluate the temporary view {self.name}: {cause.rstrip('.')}. Nothing was "
+            f"Cannot evaluate the temporary view {self.name}: {spark_reason(error)}. Nothing was "
             "changed; look at SELECT * FROM it."
         )
         return SourceError(message)

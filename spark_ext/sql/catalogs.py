@@ -28,6 +28,7 @@ from catalog.iceberg.spark_settings import (
 )
 from catalog.ledgers.uris import open_ledger
 from catalog.network import TimeOuts
+from spark_ext.engine.jobs import spark_reason
 from spark_ext.sql.names import Names, Parts, spark_name
 from spark_ext.sql.session_settings import SessionSettings
 from spark_ext.sql.statement_settings import SESSION
@@ -254,9 +255,8 @@ def refresh(spark: SparkSession, name: LakeName) -> None:
         if spark.catalog.tableExists(quoted):
             spark.catalog.refreshTable(quoted)
     except (PySparkException, Py4JError) as error:
-        why = str(error).strip().splitlines()[0]
         message = (
-            f"Cannot show {name} in this session as it is now: {why} The statement's changes are "
-            f"kept. Run REFRESH TABLE {quoted} before you read it."
+            f"Cannot show {name} in this session as it is now: {spark_reason(error)}. The "
+            f"statement's changes are kept. Run REFRESH TABLE {quoted} before you read it."
         )
         raise DestinationError(message) from error

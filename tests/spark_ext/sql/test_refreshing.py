@@ -43,5 +43,7 @@ def test_a_table_that_spark_cannot_read_is_an_error_that_says_what_stays(
 
     monkeypatch.setattr(NoSpark, "tableExists", fail)
 
-    with pytest.raises(DestinationError, match=r"did not answer The statement's changes are kept."):
+    with pytest.raises(
+        DestinationError, match=r"did not answer\. The statement's changes are kept\."
+    ):
         refresh(NoSpark(LAKE).session, TABLE)
