@@ -52,6 +52,7 @@ from tableformat.names import PartitionId, split_named
 __all__ = [
     "conversions",
     "is_asked",
+    "is_confirmed",
     "pairs",
     "refuse_unless_confirmed",
     "selection",
@@ -252,6 +253,12 @@ def takes_rows(one: Outcome) -> bool:
     return one.came_rows < one.left_rows or one.status in (Status.CHANGED, Status.REPLACED)
 
 
+def is_confirmed(loss: str) -> bool:
+    """Ask the user of a terminal whether to continue, after a sentence about what would go."""
+    click.echo(loss, err=True)
+    return click.confirm("Continue?", default=False, err=True)
+
+
 def refuse_unless_confirmed(what: str, loss: str) -> None:
     """Ask the user whether to continue.
 
@@ -262,7 +269,6 @@ def refuse_unless_confirmed(what: str, loss: str) -> None:
     Raises:
         RefusedError: the user does not continue.
     """
-    click.echo(loss, err=True)
-    if not click.confirm("Continue?", default=False, err=True):
+    if not is_confirmed(loss):
         message = f"Cannot {what}: it was not confirmed. Nothing was changed."
         raise RefusedError(message)

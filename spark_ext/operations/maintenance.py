@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -32,11 +32,12 @@ from pyspark.sql import SparkSession
 
 from catalog.iceberg.catalogs import OpenedCatalog
 from catalog.iceberg.spark_settings import CATALOG
-from catalog.iceberg.table import IcebergTable, first_line
+from catalog.iceberg.table import IcebergTable
 from catalog.ledgers.memory import milliseconds
 from catalog.processes import may_be_alive, new_owner
 from catalog.rewriting.integrity import refuse_changed_files
 from spark_ext.actions.export_ports import commit_ports
+from spark_ext.engine.jobs import spark_reason
 from spark_ext.operations.rewrite import optimizing
 from spark_ext.operations.tables import RememberingTable, Runners, source_of
 from spark_ext.sql.statement_reader import DottedName
@@ -61,6 +62,9 @@ from tableformat.parquet.writer import FileFormat, file_format
 from tableformat.quantities import counted
 
 __all__ = ["DELETING", "LEAST_AGE", "Maintenance", "Procedures", "Report", "Task", "tasks_of"]
+
+
+T = TypeVar("T")
 
 
 class Task(StrEnum):
@@ -130,6 +134,10 @@ class Procedures:
             )
             raise RefusedError(message)
         try:
+            # PySpark logs the error of a query whose table is not there.
+            if not self._asked("read", lambda: self.session.catalog.tableExists(self._quoted)):
+                message = f"{what} does not have it. {way}"
+                raise RefusedError(message)
             found = self._sql(f"SELECT snapshot_id FROM {self._quoted}.refs")
         except DestinationError as error:
             message = f"{what} cannot read it: {error.message} {way}"
@@ -171,14 +179,15 @@ class Procedures:
         return ".".join(_quoted(part) for part in parts)
 
     def _sql(self, text: str) -> list[Any]:
+        what = f"run {text.partition('(')[0]} on"
+        return self._asked(what, lambda: [*self.session.sql(text).collect()])
+
+    def _asked(self, what: str, act: Callable[[], T]) -> T:
         try:
-            return [*self.session.sql(text).collect()]
+            return act()
         except (PySparkException, Py4JError) as error:
-            what = text.partition("(")[0]
-            reason = first_line(error).rstrip(". ")
-            message = (
-                f"Cannot run {what} on {self.table}: Spark failed with {reason}. Run it again."
-            )
+            why = f"Spark failed with {spark_reason(error)}"
+            message = f"Cannot {what} {self.table}: {why}. Run it again."
             raise DestinationError(message) from error
 
 

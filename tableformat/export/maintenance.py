@@ -452,7 +452,8 @@ class Expiring:
         """Return what would expire now; change nothing.
 
         Raises:
-            RefusedError: the table is of another ledger.
+            RefusedError: the table is of another ledger, or Iceberg would expire a snapshot that an
+                export needs.
             DestinationError: the table cannot be read.
             LedgerError: the ledger cannot be read.
         """
@@ -480,8 +481,6 @@ class Expiring:
         noted = sum(self._note(leases, one.row, one.proof) for one in every if one.can_be_noted)
         rows = self._rows(state)
         plan = self._plan(state, rows)
-        if plan.forced:
-            raise _forced(plan)
         if not plan.snapshot_ids:
             return self._figures(plan, state, noted)
         done = self._figures(plan, state, noted)
@@ -499,10 +498,11 @@ class Expiring:
         return replace(done, noted=noted)
 
     def _plan(self, state: LakeTableState, rows: Iterable[Row]) -> Expiry:
+        references = tuple(references_of(state))
         detached = [file.path for file in self.lake.files_on(state, DETACHED_BRANCH)]
-        return plan_expiry(
+        plan = plan_expiry(
             state,
-            references_of(state),
+            references,
             rows,
             self.lake,
             older_than=self.older_than,
@@ -510,6 +510,9 @@ class Expiring:
             now=self.ports.clock(),
             detached=detached,
         )
+        if plan.forced:
+            raise _forced(plan, references)
+        return plan
 
     def _figures(self, plan: Expiry, state: LakeTableState, noted: int) -> Expired:
         if not plan.snapshot_ids:
@@ -539,12 +542,14 @@ class Expiring:
             leases.release(key)
 
 
-def _forced(plan: Expiry) -> RefusedError:
-    named = ", ".join(sorted({one.partition_id for one in plan.holds}))
+def _forced(plan: Expiry, references: Iterable[Reference]) -> RefusedError:
+    needed = ", ".join(f"partition {one.partition_id} ({one.why})" for one in plan.holds)
+    aged = " and ".join(one.name for one in references if one.is_branch and one.age is not None)
     return RefusedError(
-        f"Cannot expire snapshots: exports of partition {named} need some that are older than the "
-        "age which a branch of the table has (max-snapshot-age-ms), and Iceberg would expire these "
-        "with the others. Give the branch a greater age, or export these partitions again first."
+        f"Cannot expire snapshots: {needed} needs some that are older than the age of the branch "
+        f"{aged} (max-snapshot-age-ms), by which Iceberg would expire these with the others. "
+        "Give the branch a greater age, or remove the reason first: finish or cancel an unfinished "
+        "export, attach or drop detached rows, or export the partition again."
     )
 
 

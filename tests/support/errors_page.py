@@ -10,13 +10,14 @@ import io
 import json
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from spark_ext.cli.output import TextOutput
 from tableformat.export.outcome import Outcome, Status
 from tests.repository.source_files import ROOT
 from tests.wrong.places import Places
 
-__all__ = ["PAGES", "Refusal", "refusal_of", "rows"]
+__all__ = ["PAGES", "Refusal", "refusal_in", "refusal_of", "rows"]
 
 PAGES = ROOT / "docs" / "reference" / "errors"
 _SECTION = re.compile(
@@ -67,7 +68,17 @@ def rows() -> dict[str, Refusal]:
 
 def refusal_of(places: Places, words: tuple[str, ...]) -> Refusal:
     """Run a command for programs, and return what it says to people."""
-    code, out, err = places.run(*words, "--json")
+    return refusal_in(places.run(*words, "--json"), places.root)
+
+
+def refusal_in(ran: tuple[int, str, str], root: Path) -> Refusal:
+    """Return what a command says to people, from what it printed for programs.
+
+    Args:
+        ran: its exit code, and both outputs.
+        root: the directory that the pages name `DIR`.
+    """
+    code, out, err = ran
     printed, codes = [], []
     for line in out.splitlines():
         outcome = json.loads(line)
@@ -87,7 +98,7 @@ def refusal_of(places: Places, words: tuple[str, ...]) -> Refusal:
             printed.append(last["error"])
             codes.append(last["code"])
     assert "Traceback" not in out + err
-    shown = "\n".join(printed).replace(str(places.root), "DIR")
+    shown = "\n".join(printed).replace(str(root), "DIR")
     for pattern, name in _PLACES:
         shown = pattern.sub(name, shown)
     return Refusal(shown, str(code), " ".join(sorted({str(c) for c in codes if c})))

@@ -20,7 +20,7 @@ from catalog.network import TimeOuts
 from spark_ext.actions.exports import open_existing
 from spark_ext.cli.destination import destination_name, open_iceberg
 from spark_ext.cli.next_command import changed_command, following_command
-from spark_ext.cli.option_values import is_asked, pairs, refuse_unless_confirmed
+from spark_ext.cli.option_values import is_asked, is_confirmed, pairs
 from spark_ext.cli.output import Output, output_for
 from spark_ext.cli.sections import Invocation
 from spark_ext.engine.jars import SparkHome
@@ -136,8 +136,9 @@ class _Run:
         looks = self.dry_run or (task in DELETING and not self.yes)
         report = self.work.run(task, dry_run=looks)
         if looks and not self.dry_run and report.count:
-            if is_asked(yes=self.yes, as_json=self.as_json):
-                refuse_unless_confirmed(f"maintain {self.work.name}", _line(report, would=True))
+            # A "no" leaves this task alone: the ones before it are done.
+            would = _titled(task, _line(report, would=True))
+            if is_asked(yes=self.yes, as_json=self.as_json) and is_confirmed(would):
                 report, looks = self.work.run(task, dry_run=False), False
             else:
                 self.left = True
@@ -170,7 +171,7 @@ class _Run:
         if self.as_json:
             self.output.record(_record(report, would=would))
             return
-        self.output.say(f"{report.task.value:<10} {_line(report, would=would)}")
+        self.output.say(_titled(report.task, _line(report, would=would)))
         for note in report.notes:
             self.output.note(_wrapped(note))
         if report.for_gc:
@@ -183,6 +184,10 @@ def _wrapped(note: str) -> str:
     return fill(
         note, _WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
     )
+
+
+def _titled(task: Task, text: str) -> str:
+    return f"{task.value:<10} {text}"
 
 
 def _line(report: Report, *, would: bool) -> str:

@@ -25,6 +25,7 @@ from tests.wrong import (
     configuration,
     folders,
     ledgers,
+    maintenance,
     replacements,
     servers,
     surroundings,
@@ -435,7 +436,9 @@ def _leased_here(ledger: SqliteLedger, key: Key) -> bool:
 def test_the_page_has_exactly_what_is_tested() -> None:
     of_servers = [*servers.SOURCES, *servers.SERVERS, *versions.VERSIONS]
     with_servers = [*of_servers, *RIGHTS, *READING]
-    assert sorted(rows()) == sorted([*UNCHANGED, *PREPARED, *BEGUN, *with_servers])
+    assert sorted(rows()) == sorted(
+        [*UNCHANGED, *PREPARED, *BEGUN, *with_servers, *maintenance.WRONG]
+    )
 
 
 def test_a_text_says_the_same_as_the_object_for_programs(places: Places) -> None:

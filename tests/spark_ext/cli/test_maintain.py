@@ -32,11 +32,13 @@ from tableformat.ledger import Row, State
 from tableformat.names import LakeName
 from tableformat.quantities import human_bytes
 from tests.services.server_process import wait_until
+from tests.support.errors_page import refusal_in, rows
 from tests.support.frozen_parts import ROOT
-from tests.support.iceberg_spark import catalog_settings
 from tests.support.local_spark import SPARK_MARKS
 from tests.support.session_lake import ALLOWED
 from tests.support.spark_application import SparkApplication, session_below
+from tests.support.terminal import at_terminal
+from tests.wrong.maintenance import WRONG, Maintained
 
 pytestmark = SPARK_MARKS
 
@@ -339,25 +341,30 @@ def test_a_commit_of_the_run_that_loses_rows_is_reported(
     assert len(lake.state.snapshots) > snapshots
 
 
-def test_a_table_that_spark_cannot_reach_is_refused_by_name(lake: Lake, tmp_path: Path) -> None:
-    """Harm prevented: the command maintains another table that has the same name in Spark."""
-    name = LakeName.parse(lake.table)
-    without = replace(name, catalog="elsewhere")
-    with pytest.raises(RefusedError, match=r"Spark has no catalog elsewhere, .* --only compact"):
-        Procedures(lake.spark, without).check(lambda: lake.state)
+@pytest.mark.parametrize("what", WRONG)
+def test_a_refusal_says_what_its_page_says_and_changes_nothing(
+    lake: Lake, spark_application: SparkApplication, what: str
+) -> None:
+    """Harm prevented: it maintains another table of the same name, or expires what is needed."""
+    maintained = Maintained(lake.root, spark_application, lake.spark, lake.name)
+    with WRONG[what](maintained):
+        before = lake.files(), lake.rows_of_ledger()
+        for words in (NOW, (*NOW, "--dry-run")):
+            ran = lake.maintain("--only", "snapshots", *words, "--json")
+            found = refusal_in(ran, lake.root)
 
-    other = catalog_settings(
-        "elsewhere", type="jdbc", uri=f"jdbc:sqlite:{tmp_path}/lake.db",
-        jdbc__schema_version="V1", warehouse=tmp_path.as_uri(),
-    )  # fmt: skip
-    for setting, value in other.items():
-        lake.spark.conf.set(setting, value)
-    with pytest.raises(RefusedError, match="catalog elsewhere cannot read it"):
-        Procedures(lake.spark, without).check(lambda: lake.state)
-    lake.spark.sql("CREATE NAMESPACE elsewhere.n")
-    lake.spark.sql(f"CREATE TABLE elsewhere.n.{lake.name} AS SELECT 1 AS id")
-    with pytest.raises(RefusedError, match="catalog elsewhere has another table of this name"):
-        Procedures(lake.spark, without).check(lambda: lake.state)
+            printed = found.printed.replace(lake.name, "events")
+            assert replace(found, printed=printed) == rows()[what]
+            assert (lake.files(), lake.rows_of_ledger()) == before
+
+
+def test_a_catalog_that_spark_cannot_open_is_refused_with_the_reason(lake: Lake) -> None:
+    lake.spark.conf.set("spark.sql.catalog.elsewhere", "no.such.Catalog")
+    elsewhere = replace(LakeName.parse(lake.table), catalog="elsewhere")
+    why = r"catalog elsewhere cannot read it: .*no\.such\.Catalog.* --only compact"
+
+    with pytest.raises(RefusedError, match=why):
+        Procedures(lake.spark, elsewhere).check(lambda: lake.state)
 
 
 def test_a_second_process_exports_meanwhile(lake: Lake) -> None:
@@ -389,27 +396,35 @@ def test_a_second_process_exports_meanwhile(lake: Lake) -> None:
     assert lake.export() <= {"unchanged", "already_exported"}
 
 
-def test_the_command_starts_a_spark_with_the_catalog_of_the_table(
+def test_the_command_starts_spark_and_asks_before_each_task_that_deletes(
     lake: Lake, tmp_path: Path
 ) -> None:
-    """Harm prevented: outside of a session, the command finds neither Iceberg nor the table."""
+    """Harm prevented: without a session it finds no table, or a "no" undoes what was done."""
     jars = tmp_path / "mergeberg" / "jars"
     jars.parent.mkdir()
     jars.symlink_to(ROOT / ".readers" / "jars")
+    orphan = lake.old("data/p=0/part-0.parquet")
     words = (
-        *("maintain", lake.table, *NOW, "--master", "local[1]", "--warehouse", str(lake.root)),
-        *("--ledger", f"sqlite:{lake.root}/ledger.db"),
+        *("maintain", lake.table, "--older-than", "0s", "--master", "local[1]"),
+        *("--warehouse", str(lake.root), "--ledger", f"sqlite:{lake.root}/ledger.db"),
     )
-    run = subprocess.run(
-        [sys.executable, "-c", "from spark_ext.cli.main import run; run()", *words],
-        env={**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(tmp_path)}
 
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert "compact    3 partitions: " in run.stdout
-    assert "expired, with" in run.stdout
+    code, output = at_terminal(words, "n\ny\n", cwd=tmp_path, env=env)
+
+    assert code == 0, output
+    assert "compact    3 partitions: " in output
+    assert output.count("Continue? [y/N]") == 2
+    assert output.count(" would expire, with ") == 2
+    assert len(lake.state.snapshots) > 1
+    assert "orphans    1 file, 4 B, removed" in output
+    assert not orphan.exists()
+    assert f"Next: mergeberg maintain {lake.table}" in output
+
+    code, output = at_terminal((*words, "--yes"), "", cwd=tmp_path, env=env)
+
+    assert code == 0, output
+    assert "Continue?" not in output
+    assert " expired, with " in output
     assert set(lake.state.snapshots) == {lake.state.main}
     assert lake.export() <= {"unchanged", "already_exported"}

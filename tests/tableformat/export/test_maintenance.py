@@ -214,8 +214,13 @@ def test_an_age_of_a_branch_that_would_expire_what_is_needed_is_refused(
     monkeypatch.setattr("tableformat.export.maintenance.references_of", lambda _: owners)
     before = set(state(tmp_path).snapshots)
 
-    with pytest.raises(RefusedError, match=r"partition p1 need some .*max-snapshot-age-ms"):
-        Maintaining(tmp_path, now=SOON).run()
+    named = (
+        r"partition p1 \(only snapshots show .*\) needs some .*branch main \(max-snapshot-age-ms\)"
+    )
+    maintaining = Maintaining(tmp_path, now=SOON)
+    for act in (maintaining.find, maintaining.run):
+        with pytest.raises(RefusedError, match=named):
+            act()
 
     assert set(state(tmp_path).snapshots) == before
 
