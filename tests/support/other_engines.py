@@ -35,6 +35,8 @@ __all__ = [
     "rewrite_in_two", "upgrade",
 ]  # fmt: skip
 
+Edit = Callable[[pa.Table], pa.Table]
+"""Changes the rows of a file, and not their number."""
 _ENTRY = ("content", "file_format", "partition", "record_count", "file_size_in_bytes")
 _PATH_ID, _POSITION_ID = 2147483546, 2147483545
 
@@ -62,11 +64,13 @@ def rewrite(
     *,
     of: LakeName = TO,
     copies: Callable[[int], int] = lambda _: 1,
+    edit: Edit | None = None,
     operation: Operation = Operation.OVERWRITE,
 ) -> None:
     """Rewrite files of main under other names, in one snapshot: all, or those of some paths.
 
-    `copies` says how often the rows of each file are added: 1 for a rewrite that is right.
+    `copies` says how often the rows of each file are added: 1 for a rewrite that is right. `edit`
+    changes the rows of each file.
     """
     table = place_at(directory).lake().catalog.load_table(of.identifier)
     tasks = [task for task in table.scan().plan_files() if which(task.file.file_path)]
@@ -75,7 +79,7 @@ def rewrite(
     with table.transaction() as transaction, transaction.update_snapshot().overwrite() as update:
         for number, task in enumerate(tasks):
             for _ in range(copies(number)):
-                update.append_data_file(_copied(table, task.file, number))
+                update.append_data_file(_copied(table, task.file, number, edit))
             update.delete_data_file(task.file)
     if operation is not Operation.OVERWRITE:
         _rename_operation(table, operation)
@@ -124,14 +128,18 @@ def rewrite_in_two(
             append.append_data_file(file)
 
 
-def _copied(table: Table, of: DataFile, number: int) -> DataFile:
+def _copied(table: Table, of: DataFile, number: int, edit: Edit | None = None) -> DataFile:
     """Write the rows of a data file to another one, which is in no snapshot yet."""
     origin = origin_of(of.file_path)
     name = f"compacted-{origin}-{uuid.uuid4().hex}-{number}.parquet"
     copy = table.io.new_output(f"{table.location()}/data/{name}")
     with table.io.new_input(of.file_path).open() as old, copy.create() as new:
-        new.write(old.read())
+        if edit is None:
+            new.write(old.read())
+        else:
+            pq.write_table(edit(pq.read_table(old)), new)
     entry = {name: getattr(of, name) for name in _ENTRY}
+    entry["file_size_in_bytes"] = len(table.io.new_input(copy.location))
     made = DataFile.from_args(**entry, file_path=copy.location)
     made.spec_id = of.spec_id
     return made
