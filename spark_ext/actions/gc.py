@@ -30,6 +30,7 @@ from tableformat.errors import NotFoundError, SourceError, UsageError
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.gc import DroppedSnapshots, Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
+from tableformat.iceberg.expiry import refuse_kept_files
 from tableformat.ledger import LeaseHeld, Ledger
 from tableformat.messages import Option
 from tableformat.source import Leftover
@@ -181,13 +182,15 @@ def sweep(
             expired, and files that no other snapshot refers to are removed. None expires none.
 
     Raises:
-        RefusedError: the table belongs to another ledger.
+        RefusedError: the table belongs to another ledger, or its owner forbids to expire snapshots.
         DestinationError: the table or its files cannot be read, or a file cannot be removed.
         LedgerError: the ledger cannot be read or written.
     """
     ports = commit_ports(lake, ledger)
     expired: tuple[Garbage, ...] = ()
     if dropped is not None and isinstance(lake, IcebergTable):
+        way = "let gc expire no dropped partitions"
+        refuse_kept_files(lake.load().properties, lake.name, way)
         snapshots = DroppedSnapshots(ports, lake, dropped, milliseconds())
         expired = snapshots.expire() if removes else snapshots.find()
     location = lake.load().location

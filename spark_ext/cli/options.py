@@ -418,18 +418,18 @@ maintain_options: Final = together(
     ),
     click.option(
         "--older-than",
-        default="7d",
-        show_default=True,
         metavar="AGE",
+        show_default="7d",
         help="Expire snapshots of at least this age, and remove orphan files of at least this age "
-        "and a day.",
+        "and a day. The table's history.expire.max-snapshot-age-ms replaces the default for "
+        "snapshots.",
     ),
     click.option(
         "--retain-last",
         type=click.IntRange(1),
-        default=1,
-        show_default=True,
-        help="The least number of snapshots of each branch that stay.",
+        show_default="1",
+        help="The least number of snapshots of each branch that stay. The table's "
+        "history.expire.min-snapshots-to-keep replaces the default.",
     ),
     click.option("--dry-run", is_flag=True, help="Only report what it would do."),
     click.option(

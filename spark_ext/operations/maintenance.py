@@ -55,6 +55,7 @@ from tableformat.export.maintenance import (
     small_files,
 )
 from tableformat.export.outcome import Outcome, Status
+from tableformat.iceberg.expiry import Retention, refuse_kept_files, retention_of
 from tableformat.ledger import Ledger, Row
 from tableformat.names import LakeName, PartitionId, quote_string
 from tableformat.operations.statement import OnePartition
@@ -80,6 +81,7 @@ DELETING: Final = frozenset({Task.SNAPSHOTS, Task.ORPHANS})
 """The tasks that delete files."""
 LEAST_AGE: Final = 86_400_000
 """Milliseconds for which a file of another writer stays: as in Iceberg, a running write has it."""
+_ORPHANS: Final = 7 * LEAST_AGE
 _MANIFEST_BYTES: Final = ("commit.manifest.target-size-bytes", 8 * 1024 * 1024)
 
 
@@ -206,8 +208,9 @@ class Maintenance:
     """Maintains one table, task by task.
 
     `older_than` is the age in milliseconds of snapshots that expire and of orphans, `keeps` the
-    number of snapshots of each branch that stay. `procedures` starts Spark. `note` receives notes.
-    `before` is the metadata before the run, `ours` the snapshots that the run made.
+    number of snapshots of each branch that stay. None is what the table's owner has set for its
+    snapshots, and a week for orphans. `procedures` starts Spark. `note` receives notes. `before` is
+    the metadata before the run, `ours` the snapshots that the run made.
     """
 
     name: LakeName
@@ -216,8 +219,8 @@ class Maintenance:
     ledger: Ledger
     procedures: Callable[[], Procedures]
     note: Callable[[str], None]
-    older_than: int
-    keeps: int = 1
+    older_than: int | None
+    keeps: int | None
     clock: Callable[[], int] = milliseconds
     before: LakeTableState = field(init=False)
     ours: set[int] = field(default_factory=set, init=False)
@@ -230,6 +233,22 @@ class Maintenance:
             DestinationError: it cannot be loaded.
         """
         self.before = load_table(commit_ports(self.table, self.ledger), writes=False)
+
+    def check(self, tasks: Collection[Task]) -> None:
+        """Check that the table's owner allows these tasks.
+
+        Raises:
+            RefusedError: the owner forbids to expire snapshots, or a property has a wrong value.
+        """
+        properties = self.before.properties
+        if DELETING.intersection(tasks):
+            others = " ".join(f"--only {task}" for task in Task if task not in DELETING)
+            refuse_kept_files(properties, self.name, f"leave these tasks out: {others}")
+        if Task.SNAPSHOTS in tasks:
+            self._retention(properties)
+
+    def _retention(self, properties: Mapping[str, str]) -> Retention:
+        return retention_of(properties, self.name, age=self.older_than, keeps=self.keeps)
 
     def run(self, task: Task, *, dry_run: bool) -> Report:
         """Run one task, or say what it would do.
@@ -351,9 +370,9 @@ class Maintenance:
         return replace(report, count=gone, files=gone, new_files=came, new_bytes=after)
 
     def _snapshots(self, *, dry_run: bool) -> Report:
-        oldest = self.clock() - self.older_than
+        stay = self._retention(self._load().properties)
         ports = commit_ports(self.table, self.ledger)
-        expiring = Expiring(ports, self.table, oldest, self.keeps)
+        expiring = Expiring(ports, self.table, self.clock() - stay.age, stay.keeps)
         if dry_run:
             return self._expired(expiring.find())
         with self._leases() as leases:
@@ -389,7 +408,7 @@ class Maintenance:
         )
 
     def _orphans(self, *, dry_run: bool) -> Report:
-        age = max(self.older_than, LEAST_AGE)
+        age = max(_ORPHANS if self.older_than is None else self.older_than, LEAST_AGE)
         old = {
             path_in(one, is_encoded=False) for one in self.procedures().orphans(self.clock() - age)
         }

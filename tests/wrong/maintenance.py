@@ -18,8 +18,9 @@ from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.ledger import Row, State
 from tests.support.iceberg_spark import catalog_settings
 from tests.support.spark_application import SparkApplication
+from tests.wrong.places import Places
 
-__all__ = ["WRONG", "Maintained"]
+__all__ = ["WRONG", "Maintained", "kept_files"]
 
 _CATALOG: Final = "spark.sql.catalog.lake"
 
@@ -71,6 +72,23 @@ def _namesake(of: Maintained) -> Iterator[None]:
         yield
 
 
+def _with_property(key: str, value: str) -> Callable[[Maintained], AbstractContextManager[None]]:
+    @contextlib.contextmanager
+    def _set(of: Maintained) -> Iterator[None]:
+        of.spark.sql(f"ALTER TABLE lake.n.{of.name} SET TBLPROPERTIES ('{key}' = '{value}')")
+        yield
+
+    return _set
+
+
+def kept_files(places: Places, _: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """Let the owner of a lake table forbid that its files are removed."""
+    table = open_catalog("lake", warehouse=places.warehouse).catalog.load_table("n.by_day")
+    with table.transaction() as change:
+        change.set_properties({"gc.enabled": "false"})
+    return ("gc", "--to", "lake.n.by_day", "--expire-dropped", "10m")
+
+
 @contextlib.contextmanager
 def _needed(of: Maintained) -> Iterator[None]:
     """The owner gave main an age of a millisecond, and an export has not ended."""
@@ -94,6 +112,10 @@ WRONG: Final[Mapping[str, Callable[[Maintained], AbstractContextManager[None]]]]
         "`maintain` of a table whose catalog Spark does not know": _no_catalog,
         "`maintain` of a table that Spark's catalog does not have": _not_there,
         "`maintain` of a table that is another one in Spark": _namesake,
+        "`maintain` of a table whose files must stay": _with_property("gc.enabled", "false"),
+        "`maintain` with an age that is no number": _with_property(
+            "history.expire.max-snapshot-age-ms", "5 days"
+        ),
         "`maintain` where a branch has an age": _needed,
     }
 )

@@ -54,12 +54,13 @@ _STARTED_WITH: Final = ("spark.jars", "spark.sql.extensions", "spark.sql.catalog
 
 
 def maintain(  # noqa: PLR0913, PLR0917  one parameter per option
-    table: str, only: tuple[str, ...], older_than: str, retain_last: int, master: str,
-    conf: tuple[str, ...], warehouse: Path, ledger: str | None, time_outs: TimeOuts,
+    table: str, only: tuple[str, ...], older_than: str | None, retain_last: int | None,
+    master: str, conf: tuple[str, ...], warehouse: Path, ledger: str | None, time_outs: TimeOuts,
     *, dry_run: bool, yes: bool, as_json: bool
 ) -> int:  # fmt: skip
     """Run `mergeberg maintain`; return the exit code."""
-    age, tasks = parse_duration("--older-than", older_than), tuple(tasks_of(only))
+    age = None if older_than is None else parse_duration("--older-than", older_than)
+    tasks = tuple(tasks_of(only))
     output, name = output_for(as_json=as_json), destination_name(table)
     what = f"maintain {name}"
     catalog = open_iceberg(name, what, warehouse=warehouse, time_outs=time_outs)
@@ -69,6 +70,7 @@ def maintain(  # noqa: PLR0913, PLR0917  one parameter per option
         work = Maintenance(
             name, found, catalog, known, lambda: engine.procedures, output.note, age, retain_last
         )
+        work.check(tasks)
         run = _Run(work, output, dry_run=dry_run, yes=yes, as_json=as_json)
         if any(task is not Task.COMPACT for task in tasks):
             # A table that Spark cannot reach is refused before anything changes.

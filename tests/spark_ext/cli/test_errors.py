@@ -179,6 +179,7 @@ PREPARED: dict[str, Callable[[Places, pytest.MonkeyPatch], tuple[str, ...]]] = {
     **folders.PREPARED,
     **surroundings.PREPARED,
     "more exported partitions than `--max-replace` would be replaced": replacements.too_many,
+    "`gc --expire-dropped` of a table whose files must stay": maintenance.kept_files,
     "a time zone that does not exist": lambda places, _: export(
         "--all", "--source", f"chdb:{places.clickhouse}?zone=Nowhere/Land"
     ),

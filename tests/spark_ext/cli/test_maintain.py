@@ -246,6 +246,28 @@ def test_what_is_expired_is_what_iceberg_would_expire(lake: Lake) -> None:
     assert lake.maintained(*NOW, "--only", "snapshots")["snapshots"]["status"] == "nothing"
 
 
+def test_the_owner_of_a_table_says_how_long_its_snapshots_stay(lake: Lake) -> None:
+    """Harm prevented: a schedule without options expires what the owner wants to keep."""
+    lake.run_sql(f"OPTIMIZE TABLE {lake.table} PARTITION ID '0'")
+    lake.run_sql(f"OPTIMIZE TABLE {lake.table} PARTITION ID '1'")
+    every = len(lake.state.snapshots)
+
+    def expiring(*words: str) -> int:
+        found = lake.maintained("--only", "snapshots", "--dry-run", *words)
+        return int(found["snapshots"]["count"])
+
+    def owner_sets(key: str, value: str) -> None:
+        lake.spark.sql(f"ALTER TABLE {lake.table} SET TBLPROPERTIES ('{key}' = '{value}')")
+
+    assert expiring() == 0
+    owner_sets("history.expire.max-snapshot-age-ms", "1")
+    assert (expiring(), expiring("--older-than", "7d")) == (every - 1, 0)
+    owner_sets("history.expire.min-snapshots-to-keep", "2")
+    assert (expiring(), expiring("--retain-last", "1")) == (every - 2, every - 1)
+    lake.maintained("--only", "snapshots", "--yes")
+    assert len(lake.state.snapshots) == 2
+
+
 def test_a_rewrite_by_others_is_noted_before_its_proof_expires(lake: Lake) -> None:
     """Harm prevented: a compacted partition is changed by others for ever."""
     lake.rewrite()
