@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 import pytest
 from hypothesis import example, given, settings
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from pyiceberg.manifest import DataFile
 from pyiceberg.table.snapshots import Operation
 
-from tableformat.effects import Step
+from tableformat.effects import Effects, Step
 from tableformat.export.request import ExportOptions
 from tests.faults.test_operator_actions import append
 from tests.support.dying import KilledAt
@@ -25,6 +26,7 @@ from tests.support.other_engines import delete_first_row, rewrite
 from tests.support.scenarios import pyiceberg, rows_in_main
 from tests.support.scene import TTL, TWO_FILES, Scene, move
 
+T = TypeVar("T")
 FORCED = ExportOptions(force=True, manifest_ttl=TTL)
 WHOLE_PARTITION = ExportOptions(force=True, replace_partition=True, manifest_ttl=TTL)
 compact = partial(rewrite, operation=Operation.REPLACE)
@@ -89,6 +91,51 @@ def test_other_content_replaces_the_rewritten_files(
 
     assert rows_in_main(scene.directory) == 15
     assert scene.run()[0] == "already_exported"
+
+
+EFFECTS = 29
+"""The effects of a replacement while nobody else works on the table."""
+
+
+def before_effect(steps: list[Step], number: int, act: Callable[[], object]) -> Effects:
+    """Return effects that note their steps, and do something before the one of a number."""
+
+    def noted(step: Step, effect: Callable[[], T], /) -> T:
+        if len(steps) == number:
+            act()
+        steps.append(step)
+        return effect()
+
+    return noted
+
+
+def test_a_replacement_has_so_many_effects(scene: Scene) -> None:
+    """So the next test has a case for each of them, and none for nothing."""
+    scene.source.change("more")
+    scene.after_ttl()
+    steps = list[Step]()
+
+    assert scene.run(effects=before_effect(steps, -1, lambda: None)) == ("replaced", "")
+
+    assert len(steps) == EFFECTS
+
+
+@pytest.mark.parametrize("act", [compact, rewrite], ids=["replace", "overwrite"])
+@pytest.mark.parametrize("number", range(EFFECTS))
+def test_others_rewrite_the_old_files_between_plan_and_commit(
+    scene: Scene, act: Callable[[Path], None], number: int
+) -> None:
+    """Harm prevented: the plan's files are gone, and old and new rows are in main."""
+    scene.source.change("more")
+    scene.after_ttl()
+
+    effects = before_effect([], number, lambda: act(scene.directory))
+    status, _ = scene.run(effects=effects, meddled=True)
+
+    assert rows_in_main(scene.directory) == (15 if status == "replaced" else 12)
+    if act is compact:
+        assert scene.run()[0] in {"replaced", "already_exported"}
+        assert rows_in_main(scene.directory) == 15
 
 
 def test_fewer_rows_replace_the_rewritten_files_only_by_force(scene: Scene) -> None:
