@@ -50,8 +50,7 @@ _OF_OTHERS: Final[_Places] = {
     ("catalog/storages/s3/requests.py", "error_text"): "a library's text is cut to a line",
     ("catalog/storages/s3/requests.py", "_other_advice"): "OpenSSL has no code for it",
     ("spark_ext/cli/commands/config.py", "_content"): "the TOML parser's place",
-    ("spark_ext/operations/spark_views.py", "_failed"): "Spark's text is cut to a line",
-    ("spark_ext/sql/catalogs.py", "refresh"): "Spark's text is cut to a line",
+    ("spark_ext/engine/jobs.py", "spark_reason"): "Spark's text is cut to a line",
 }
 _OF_EARLIER_RELEASES: Final[_Places] = {
     ("tableformat/ledger_text.py", "_kind_before"): "rows up to format 11 have the text alone",
