@@ -177,6 +177,25 @@ def test_rewritten_delete_files_change_nothing_of_other_partitions(lake: Lake) -
     assert len(before[0]) == 28
 
 
+def test_metadata_that_another_engine_compresses_is_read_and_goes_on(lake: Lake) -> None:
+    """Harm prevented: an owner sets a property of Iceberg, and no export is possible any more."""
+    name = f"lake.n.{lake.name}"
+    gzip = "'write.metadata.compression-codec' = 'gzip'"
+    lake.spark.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({gzip})")
+    lake.rewrite()
+    table = open_catalog("lake", warehouse=lake.root).catalog.load_table(f"n.{lake.name}")
+    assert table.metadata_location.endswith(".gz.metadata.json")
+    lake.clickhouse(f"INSERT INTO db.{lake.name} VALUES (1, 100, 'late')")
+
+    assert lake.export() == of_all("unchanged") | {"1": "replaced"}
+    assert lake.verdicts() == of_all("equal")
+    lake.rewrite()
+    assert lake.export() == of_all("unchanged")
+    by_spark, by_pyiceberg = lake.read()
+    assert by_spark == by_pyiceberg
+    assert len(by_spark) == 31
+
+
 def test_statements_work_on_rewritten_files(lake: Lake) -> None:
     """Harm prevented: after a compaction an export is refused because of a statement before it."""
     name = f"lake.n.{lake.name}"
