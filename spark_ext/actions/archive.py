@@ -333,7 +333,9 @@ class _TakingOut:
         lake = self._lake()
         state = lake.load()
         key = Key(table.key_source, outcome.partition_id, state.layout.table_uuid)
-        exports = exports_of_partition(self._ports.ledger.read, key)
+        exports = exports_of_partition(
+            self._ports.ledger.read, key, self._ports.ledger.read(key.hash)
+        )
         row = exports.row_of(outcome.transaction_id)
         if other := other_table(row, table):
             message = (
@@ -543,7 +545,7 @@ def _forecast(
         archived: tuple[Row, ...] = ()
         if state is not None:
             key = Key(table.key_source, of, state.layout.table_uuid)
-            exports = exports_of_partition(ledger.read, key)
+            exports = exports_of_partition(ledger.read, key, ledger.read(key.hash))
             archived = () if exports.row is not None and exports.row.done else exports.archived
         if action in (EXPORT, REPLACE) and parts:
             replaced = " (in place of its rows in main)" if action == REPLACE else ""

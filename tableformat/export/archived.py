@@ -72,6 +72,7 @@ __all__ = [
     "unarchive_command",
 ]
 
+_Read = Callable[[str], Row | None]
 # The lease is not renewed; another process checks whether the owner is running.
 _LEASE_SECONDS: Final = 600.0
 
@@ -372,18 +373,18 @@ class PartitionExports:
         return rows[-1] if rows else None
 
 
-def exports_of_partition(read: Callable[[str], Row | None], key: Key) -> PartitionExports:
+def exports_of_partition(read: _Read, key: Key, row: Row | None) -> PartitionExports:
     """Return the exports of a partition.
 
     Args:
         read: returns the ledger's row of a key's hash, None if there is none.
         key: the key of the partition, with increment 0.
+        row: the row of this key, None if it has none.
 
     Raises:
         LedgerError: from `read`.
     """
     archived: list[Row] = []
-    row = read(key.hash)
     while row is not None and row.archived is not None:
         archived.append(row)
         key = key.next
@@ -391,9 +392,7 @@ def exports_of_partition(read: Callable[[str], Row | None], key: Key) -> Partiti
     return PartitionExports(tuple(archived), key, row)
 
 
-def later_in_main(
-    read: Callable[[str], Row | None], row: Row | None, held: Callable[[Row], Holding]
-) -> str:
+def later_in_main(read: _Read, row: Row | None, held: Callable[[Row], Holding]) -> str:
     """Return why a key is not exported while main has later rows of its partition, '' if it is.
 
     The mark of a key can be removed while main is rolled back to before the later rows. Main gets

@@ -618,7 +618,11 @@ def commit(
 def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
     """Load M, check every open key, and send one request for those that remain."""
     state = load_table(ports, writes=False)
-    ready = [r for k in tuple(progress.open.values()) if (r := _look(ports, state, k, progress))]
+    keys = tuple(progress.open.values())
+    hashes = tuple(k.key for k in keys)
+    rows = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read_all, hashes))
+    found = zip(keys, rows, strict=True)
+    ready = [r for k, row in found if (r := _look(ports, state, k, row, progress))]
     if progress.open:
         # Only now: an export that has landed is settled on a table of every version.
         refuse_version(state)
@@ -658,10 +662,9 @@ def _turn(ports: Ports, wanted: Commit, progress: _Progress) -> None:
 
 
 def _look(
-    ports: Ports, state: LakeTableState, key: KeyCommit, progress: _Progress
+    ports: Ports, state: LakeTableState, key: KeyCommit, row: Row | None, progress: _Progress
 ) -> _Ready | None:
     """Run steps 4 to 6 for one key; None if it now has an outcome, or needs another turn."""
-    row = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read, key.key))
     gone = _superseded(row, state, key)
     if gone or row is None:
         progress.end(key.key, Superseded(gone, may_land=_may_land(state, progress.attempts)))

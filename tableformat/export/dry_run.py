@@ -343,7 +343,7 @@ class _Existing:
         if held := self.ledger.holder(key.hash):
             text = f"an export of this partition is in progress: {held.owner}"
             return Skip(Status.IN_PROGRESS, text)
-        exports = exports_of_partition(self.ledger.read, key)
+        exports = exports_of_partition(self.ledger.read, key, self.ledger.read(key.hash))
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row
         for one_row in dict.fromkeys((first, row)):

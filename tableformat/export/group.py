@@ -333,21 +333,28 @@ class GroupJob:
 
     def run(
         self, ids: tuple[PartitionId, ...], *, is_last: bool = True
-    ) -> Generator[Outcome, None, None]:
-        """Export a group, the last one or not; yield the outcome of each partition once known."""
+    ) -> Generator[tuple[Outcome, ...], None, None]:
+        """Export a group, the last one or not; yield the outcomes that are known together."""
         state = self._ports.effects(Step.LOAD_METADATA, self._to.lake.load)
-        work: list[Work] = []
+        work, ended = list[Work](), list[Outcome]()
         try:
             held_by = self._leases.take_all(tuple(self._to.key(i).hash for i in ids))
             ours = tuple(i for i in ids if self._to.key(i).hash not in held_by)
+            keys = tuple(self._to.key(i).hash for i in ours)
+            read = self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read_all, keys))
+            rows = dict(zip(ours, read, strict=True))
             parts = self._ports.source.parts(self._to.table.name, *ours)
-            for partition_id in ids:
-                of_this = tuple(p for p in parts if p.partition_id == partition_id)
-                found = self._begin(partition_id, held_by, of_this, state)
-                if isinstance(found, Outcome):
-                    yield found
-                else:
-                    work.append(found)
+            try:
+                for partition_id in ids:
+                    of_this = tuple(p for p in parts if p.partition_id == partition_id)
+                    found = self._begin(partition_id, held_by, of_this, state, rows)
+                    if isinstance(found, Outcome):
+                        ended.append(found)
+                    else:
+                        work.append(found)
+            finally:
+                if ended:
+                    yield tuple(ended)
             if work:
                 yield from self._export(tuple(work), is_last=is_last)
         except (KeyboardInterrupt, GeneratorExit):
@@ -363,6 +370,7 @@ class GroupJob:
         held_by: Mapping[str, LeaseHeld],
         parts: tuple[Part, ...],
         state: LakeTableState,
+        rows: Mapping[PartitionId, Row | None],
     ) -> Work | Outcome:
         """Decide about a partition under its lease; it is refused if main cannot be read for it."""
         begun = self._ports.clock()
@@ -370,7 +378,7 @@ class GroupJob:
         if key.hash in held_by:
             return self._held(partition_id, held_by[key.hash], begun)
         try:
-            return self._decided(partition_id, key, parts, state, begun)
+            return self._decided(partition_id, key, parts, state, rows[partition_id], begun)
         except UnsupportedError as error:
             # It concerns the rows of this partition in main; the others of the group are exported.
             return self._report(partition_id.value, Status.REFUSED, error.message, None, begun)
@@ -381,6 +389,7 @@ class GroupJob:
         key: Key,
         parts: tuple[Part, ...],
         state: LakeTableState,
+        first: Row | None,
         begun: int,
     ) -> Work | Outcome:
         """Settle what landed earlier, and return what to export, or why nothing is exported.
@@ -388,7 +397,7 @@ class GroupJob:
         Raises:
             UnsupportedError: it cannot be decided which rows of the partition main has.
         """
-        exports = self._settled(key, state)
+        exports = self._settled(key, first, state)
         first = exports.archived[0] if exports.archived else exports.row
         key, row = exports.key, exports.row
         if key.increment and (holder := self._leases.take(key.hash)) is not None:
@@ -433,10 +442,10 @@ class GroupJob:
     def _read(self, key: str) -> Row | None:
         return self._ports.effects(Step.READ_LEDGER, partial(self._ports.ledger.read, key))
 
-    def _settled(self, key: Key, state: LakeTableState) -> PartitionExports:
-        """Return the exports of a partition, after settling what has landed of the last one."""
+    def _settled(self, key: Key, first: Row | None, state: LakeTableState) -> PartitionExports:
+        """Return the exports of a partition with its `first` row; settle what has landed."""
         while True:
-            exports = exports_of_partition(self._read, key)
+            exports = exports_of_partition(self._read, key, first)
             row, mark = exports.row, unsettled_mark(exports.row, state)
             if row is None or mark is None:
                 return exports
@@ -444,6 +453,7 @@ class GroupJob:
             if isinstance(settled, Row) and settled.archived is None:
                 return replace(exports, row=settled)
             # Another process settled it, or the copies that landed are archived.
+            first = self._read(key.hash)
 
     def _ended(
         self, decision: Skip, partition_id: PartitionId, row: Row | None, held: Holding, begun: int
@@ -506,7 +516,7 @@ class GroupJob:
             return Begun(row.claim, ())
         return Begun(row.claim, receipts) if receipts else None
 
-    def _export(self, work: tuple[Work, ...], *, is_last: bool) -> Iterator[Outcome]:
+    def _export(self, work: tuple[Work, ...], *, is_last: bool) -> Iterator[tuple[Outcome, ...]]:
         by_id = {w.key.partition_id: w for w in work}
         self._ports.begin_writer()
         frozen = self._freezing.freeze(work)
@@ -516,7 +526,7 @@ class GroupJob:
                 self._open_since = self._ports.clock()
             for partition_id, error in frozen.snapshot.refused:
                 begun = by_id[partition_id.value].begun
-                yield self._outcomes.failed(partition_id.value, error, None, begun)
+                yield (self._outcomes.failed(partition_id.value, error, None, begun),)
             if not frozen.snapshot.partitions:
                 return
             # Before the claims: if the writer cannot be started, the ledger stays unchanged.
@@ -549,7 +559,7 @@ class GroupJob:
 
     def _claim_and_finish(
         self, by_id: Mapping[str, Work], frozen: Frozen, writer: SliceWriter
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[tuple[Outcome, ...]]:
         """Claim, write and commit; an error that ends the process is stored on the claimed rows."""
         claimed: dict[str, Claimed] = {}
         try:
@@ -558,20 +568,21 @@ class GroupJob:
             for partition in frozen.snapshot.partitions:
                 made = self._plan(by_id[partition.partition_id.value], partition, frozen, number)
                 if isinstance(made, Outcome):
-                    yield made
+                    yield (made,)
                 else:
                     planned.append(made)
                     number += len(made.slices)
             for work, one in self._claim(tuple(planned)):
                 if isinstance(one, Outcome):
-                    yield one
+                    yield (one,)
                 else:
                     claimed[work.key.partition_id] = one
             if claimed:
-                for outcome in self._write_and_commit(tuple(claimed.values()), frozen, writer):
-                    ended = claimed.pop(outcome.partition_id)
-                    yield outcome
-                    self._tidying.after(ended, outcome)
+                for outcomes in self._write_and_commit(tuple(claimed.values()), frozen, writer):
+                    exports = tuple(claimed.pop(one.partition_id) for one in outcomes)
+                    yield outcomes
+                    for export, outcome in zip(exports, outcomes, strict=True):
+                        self._tidying.after(export, outcome)
         except BaseException as error:
             interrupted = isinstance(error, KeyboardInterrupt | GeneratorExit)
             if interrupted:
@@ -657,19 +668,19 @@ class GroupJob:
 
     def _write_and_commit(
         self, claimed: tuple[Claimed, ...], frozen: Frozen, writer: SliceWriter
-    ) -> Iterator[Outcome]:
+    ) -> Iterator[tuple[Outcome, ...]]:
         with contextlib.closing(self._writing.run(claimed, frozen, writer)) as batches:
             for batch in batches:
                 yield from self._commit(batch)
 
-    def _commit(self, batch: tuple[Files, ...]) -> Iterator[Outcome]:
+    def _commit(self, batch: tuple[Files, ...]) -> Iterator[tuple[Outcome, ...]]:
         finished = []
         for one, files in batch:
             match files:
                 case NoneLeftError():
-                    yield self._cancelled.outcome(one)
+                    yield (self._cancelled.outcome(one),)
                 case TableFormatError():
-                    yield self._cancelled.stopped(one, files)
+                    yield (self._cancelled.stopped(one, files),)
                 case receipts:
                     finished.append((one, receipts))
         remaining = iter(finished)

@@ -10,9 +10,8 @@ ledger cannot store an event, the outcome of the export stays the same (tablefor
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -28,7 +27,7 @@ from tableformat.ledger import ExportedPart, Record, Row
 from tableformat.messages import plain
 from tableformat.names import PartitionId
 
-__all__ = ["LoggingOutcomes", "events_of"]
+__all__ = ["events_of", "note_outcomes"]
 
 _COUNTED: Final = {
     Status.COMMITTED: Counter.EXPORTS,
@@ -48,35 +47,22 @@ _NO_ERRORS: Final = (Status.COMMITTED, Status.REPLACED, Status.UNCHANGED, Status
 """Outcomes whose message is not an error."""
 
 
-@dataclass(frozen=True, slots=True)
-class LoggingOutcomes:
-    """Notes the outcomes of one job while they are yielded."""
-
-    ports: JobPorts
-    to: Destination
-
-    def passing(self, outcomes: Generator[Outcome, None, None]) -> Iterator[Outcome]:
-        """Yield the outcomes, each after it was noted.
-
-        Closing this generator also closes `outcomes`.
-        """
-        with contextlib.closing(outcomes):
-            for outcome in outcomes:
-                self._note(outcome)
-                yield outcome
-
-    def _note(self, outcome: Outcome) -> None:
-        key = self.to.key(PartitionId(outcome.partition_id))
-        try:
-            exports = exports_of_partition(self.ports.ledger.read, key)
-            row = exports.row_of(outcome.transaction_id)
-            name, now = str(self.to.table.name), self.ports.clock()
-            events = events_of(outcome, row, name, now, query_id=self.ports.query_id)
-            self.ports.effects(Step.NOTE_HISTORY, partial(self.ports.ledger.note, events))
-        except LedgerError as error:
-            self.ports.observer.note(
-                f"partition {outcome.partition_id}: it is not in the log: {error}"
-            )
+def note_outcomes(ports: JobPorts, to: Destination, outcomes: Sequence[Outcome]) -> None:
+    """Note outcomes of a job that are known together; if this fails, it is only reported."""
+    keys = tuple(to.key(PartitionId(one.partition_id)) for one in outcomes)
+    hashes = tuple(key.hash for key in keys)
+    name, now = str(to.table.name), ports.clock()
+    try:
+        rows = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read_all, hashes))
+        events: list[Event] = []
+        for outcome, key, row in zip(outcomes, keys, rows, strict=True):
+            exports = exports_of_partition(ports.ledger.read, key, row)
+            of_outcome = exports.row_of(outcome.transaction_id)
+            events += events_of(outcome, of_outcome, name, now, query_id=ports.query_id)
+        ports.effects(Step.NOTE_HISTORY, partial(ports.ledger.note, tuple(events)))
+    except LedgerError as error:
+        for one in outcomes:
+            ports.observer.note(f"partition {one.partition_id}: it is not in the log: {error}")
 
 
 def events_of(

@@ -43,7 +43,7 @@ from tableformat.export.destination import (
 )
 from tableformat.export.give_up import is_killed
 from tableformat.export.group import GroupJob
-from tableformat.export.history import LoggingOutcomes
+from tableformat.export.history import note_outcomes
 from tableformat.export.leases import Leases
 from tableformat.export.options import ABANDONED_TTL, MAX_RETRIES, MOST_PARTITIONS, LateRows
 from tableformat.export.outcome import Outcome, Status
@@ -106,15 +106,9 @@ class KilledQuery:
         self._ports = ports
         self._has_lost = False
 
-    def passing(self, outcomes: Generator[Outcome, None, None]) -> Generator[Outcome, None, None]:
-        """Yield the outcomes unchanged, and note whether another process gave up a partition.
-
-        Closing this generator also closes `outcomes`.
-        """
-        with contextlib.closing(outcomes):
-            for outcome in outcomes:
-                self._has_lost = self._has_lost or outcome.status is Status.KILLED
-                yield outcome
+    def see(self, outcomes: Iterable[Outcome]) -> None:
+        """Note whether another process gave up one of these partitions."""
+        self._has_lost = self._has_lost or any(o.status is Status.KILLED for o in outcomes)
 
     def check(self, *, has_more: bool) -> None:
         """Stop the run if the statement was killed, and it has or had something else to export.
@@ -347,12 +341,14 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             commit_every=request.commit_every,
             commit_after=request.commit_after,
         )
-        history = LoggingOutcomes(ports, destination)
         killed = KilledQuery(ports)
         for chunk in _groups(ids, ports.should_stop):
             killed.check(has_more=True)
-            running = group.run(chunk, is_last=chunk[-1] == ids[-1])
-            yield from history.passing(killed.passing(running))
+            with contextlib.closing(group.run(chunk, is_last=chunk[-1] == ids[-1])) as running:
+                for outcomes in running:
+                    killed.see(outcomes)
+                    note_outcomes(ports, destination, outcomes)
+                    yield from outcomes
         killed.check(has_more=False)
         commit_ports = Ports(
             ports.effects, destination.lake, ports.ledger, ports.clock, ports.pause

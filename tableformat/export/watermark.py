@@ -135,7 +135,7 @@ def find_watermark(
     last, among = None, len(listing.contents)
     for number, (one, content) in enumerate(listing.contents.items()):
         first = Key(listing.source, one.value, state.layout.table_uuid)
-        exports = exports_of_partition(ledger.read, first)
+        exports = exports_of_partition(ledger.read, first, ledger.read(first.hash))
         try:
             detached = partial(source.detached_parts, table.name, one)
             why = why_not(table, content, exports, lake, state, detached)
@@ -377,7 +377,7 @@ class SettingWatermark:
     ) -> bool:
         key = Key(self._listing.source, one.value, state.layout.table_uuid)
         if content is None:
-            exports = exports_of_partition(self._ledger.read, key)
+            exports = exports_of_partition(self._ledger.read, key, self._ledger.read(key.hash))
             return not why_not(self._listing.table, None, exports, self._lake, state, None)
         if key.hash in landing:
             return landing[key.hash] == content.fingerprint
@@ -385,7 +385,7 @@ class SettingWatermark:
         # While main holds the same files, the earlier result from the ledger is still valid.
         if files and self._whole.get(key.hash) == files:
             return True
-        exports = exports_of_partition(self._ledger.read, key)
+        exports = exports_of_partition(self._ledger.read, key, self._ledger.read(key.hash))
         increment, row = exports.key.hash, exports.row
         if increment != key.hash and increment in landing:
             return landing[increment] == content.fingerprint and all(

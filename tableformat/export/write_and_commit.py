@@ -17,10 +17,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import assert_never
+from typing import Final, assert_never
 
 from tableformat.committer import (
     CommitOutcome,
@@ -81,6 +82,8 @@ __all__ = [
     "NoneLeftError",
     "OutcomeBuilder",
 ]
+
+_CHECKS_IN_FLIGHT: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -450,32 +453,31 @@ class Committing:
 
     def commit(
         self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
-    ) -> Iterator[Outcome]:
-        """Make partitions visible in one snapshot; yield the outcome of each.
+    ) -> Iterator[tuple[Outcome, ...]]:
+        """Make partitions visible in one snapshot; yield the outcomes that are known together.
 
         Args:
             finished: each with the receipts of all its files.
         """
         ready: dict[str, tuple[Claimed, WrittenClaim]] = {}
         checked = []
-        for one, receipts in finished:
-            try:
-                self.ports.effects(Step.CHECK_FILES, partial(self._check_files, one.row, receipts))
+        for one, receipts, broken in self._checked(finished):
+            if broken is None:
                 checked.append((one, receipts))
-            except TableFormatError as error:
-                yield self.cancelled.stopped(one, error)
+            else:
+                yield (self.cancelled.stopped(one, broken),)
         for one, written in self._noted(tuple(checked)):
             try:
                 if isinstance(written, WrittenClaim):
                     self.verification.keep(written.row, one.frozen)
             except TableFormatError as error:
-                yield self.cancelled.stopped(one, error)
+                yield (self.cancelled.stopped(one, error),)
                 continue
             match written:
                 case None:
-                    yield self.cancelled.outcome(one)
+                    yield (self.cancelled.outcome(one),)
                 case TableFormatError():
-                    yield self.cancelled.stopped(one, written)
+                    yield (self.cancelled.stopped(one, written),)
                 case noted:
                     ready[one.row.key.hash] = (one, noted)
         if not ready:
@@ -484,12 +486,14 @@ class Committing:
         try:
             wanted = self.to.commit(all_of_them, self.ports.ledger, self._list(all_of_them))
         except TableFormatError as error:
-            for one, _ in ready.values():
-                yield self.cancelled.stopped(one, error)
+            yield tuple(self.cancelled.stopped(one, error) for one, _ in ready.values())
             return
-        outcomes = (self.ports.landing or commit)(self.commit_ports, wanted)
-        for key, (one, written) in ready.items():
-            yield self._outcome(one, written.row, outcomes[key])
+        landed = (self.ports.landing or commit)(self.commit_ports, wanted)
+        outcomes = (
+            self._outcome(one, written.row, landed[key]) for key, (one, written) in ready.items()
+        )
+        # A verification reads all rows of a partition, so its outcome does not wait for the others.
+        yield from ((one,) for one in outcomes) if self.verification.digests else (tuple(outcomes),)
 
     def _noted(
         self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
@@ -548,28 +552,48 @@ class Committing:
             ),
         )
 
-    def _check_files(self, row: Row, receipts: tuple[Receipt, ...]) -> None:
-        """Check the name and the size of every file before the commit.
+    def _checked(
+        self, finished: tuple[tuple[Claimed, tuple[Receipt, ...]], ...]
+    ) -> Iterator[tuple[Claimed, tuple[Receipt, ...], TableFormatError | None]]:
+        """Yield each partition with the error of the first file that must not be committed."""
+        files = [(one.row, receipt) for one, receipts in finished for receipt in receipts]
+        broken: dict[str, TableFormatError] = {}
+        try:
+            errors = self.ports.effects(Step.CHECK_FILES, partial(self._errors_of, files))
+            for (row, _), error in zip(files, errors, strict=True):
+                if error is not None:
+                    broken.setdefault(row.key.hash, error)
+        except TableFormatError as error:
+            broken = {row.key.hash: error for row, _ in files}
+        for one, receipts in finished:
+            yield one, receipts, broken.get(one.row.key.hash)
 
-        Raises:
-            DestinationError: a file no longer exists, or has another size.
-            InternalError: a file is one of another key.
-        """
-        for receipt in receipts:
-            if key_in(receipt.file_path) != row.key.hash:
-                message = (
-                    f"Cannot commit {receipt.file_path}: it is not a file of key {row.key.hash}. "
-                    "This is a bug, please report it."
-                )
-                raise InternalError(message)
+    def _errors_of(self, files: Sequence[tuple[Row, Receipt]]) -> list[TableFormatError | None]:
+        """Check the name and size of each file; an object store gets several requests at once."""
+        checks = ThreadPoolExecutor(_CHECKS_IN_FLIGHT, thread_name_prefix="check-file")
+        try:
+            return list(checks.map(self._error_of, *zip(*files, strict=True)))
+        finally:
+            # An interrupt does not wait for a store that does not respond.
+            checks.shutdown(wait=False, cancel_futures=True)
+
+    def _error_of(self, row: Row, receipt: Receipt) -> TableFormatError | None:
+        """Return why a file must not be committed, None if it may be."""
+        if key_in(receipt.file_path) != row.key.hash:
+            return InternalError(
+                f"Cannot commit {receipt.file_path}: it is not a file of key {row.key.hash}. "
+                "This is a bug, please report it."
+            )
+        try:
             found = self.ports.storage(receipt.file_path).size(receipt.file_path)
-            if found != receipt.file_bytes:
-                message = (
-                    f"Cannot commit {receipt.file_path}: it has {found:,} bytes, "
-                    f"{receipt.file_bytes:,} were written. Run it again, which writes it "
-                    "again."
-                )
-                raise DestinationError(message)
+        except TableFormatError as error:
+            return error
+        if found == receipt.file_bytes:
+            return None
+        return DestinationError(
+            f"Cannot commit {receipt.file_path}: it has {found:,} bytes, "
+            f"{receipt.file_bytes:,} were written. Run it again, which writes it again."
+        )
 
     def _list(self, written: tuple[WrittenClaim, ...]) -> Group:
         """Store the list of the snapshot's exports, where the snapshot summary finds it."""

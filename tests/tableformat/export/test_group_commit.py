@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import threading
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +17,10 @@ from catalog.ledgers.memory import MemoryLedger
 from tableformat.committer import Committed, Superseded
 from tableformat.export import job
 from tableformat.export.commit import commit
-from tableformat.export.outcome import Status
+from tableformat.export.outcome import Outcome, Status
 from tableformat.ledger import Ledger, State
 from tableformat.source import ServedLayout, SourceSnapshot
+from tableformat.storage import Storage
 from tests.support.lake import KEY, Meddling, claim, commit_of, make_table, ports, rows_in_main
 from tests.support.scenarios import CountingReads, Partitions, parts_of, ports_of, run
 
@@ -90,6 +94,104 @@ def test_no_group_reads_all_rows_of_the_ledger(
         reads[most] = counting.reads
 
     assert reads[1] == reads[3]
+
+
+class Asked:
+    """A ledger of which it is counted how often it is asked for something."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger, self.requests = ledger, Counter[str]()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._ledger, name)
+        if not callable(found):
+            return found
+
+        def asked(*given: Any, **named: Any) -> Any:
+            self.requests[name] += 1
+            return found(*given, **named)
+
+        return asked
+
+
+@pytest.mark.parametrize(
+    ("exported", "status"), [(False, Status.COMMITTED), (True, Status.ALREADY_EXPORTED)]
+)
+def test_a_group_asks_the_ledger_no_more_often_than_one_partition(
+    tmp_path: Path,
+    exported: bool,  # noqa: FBT001  a column of the table above
+    status: Status,
+) -> None:
+    """Harm prevented: a hundred partitions, and many hundred requests to a ledger in a network."""
+    requests = []
+    for names in (("a",), ("a", "b", "c", "d")):
+        directory = tmp_path / str(len(names))
+        source = Partitions(by_id={name: parts_of(name, 7) for name in names})
+        make_table(directory)
+        if exported:
+            run(directory, source)
+        ports = ports_of(directory, source)
+        asked = Asked(ports.ledger)
+        done = run(directory, source, ports=replace(ports, ledger=cast("Ledger", asked)))
+        assert [one.status for one in done] == [status] * len(names)
+        requests.append(asked.requests)
+
+    assert requests[0] == requests[1]
+
+
+class Sizes:
+    """A storage that answers for the size of a file as `answer` does for its true size."""
+
+    def __init__(self, storage: Storage, answer: Callable[[str, int], int]) -> None:
+        self._storage, self._answer = storage, answer
+
+    def size(self, location: str) -> int:
+        return self._answer(location, self._storage.size(location))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._storage, name)
+
+
+def export_over(
+    directory: Path, source: Partitions, answer: Callable[[str, int], int]
+) -> list[Outcome]:
+    """Export over a storage that answers for sizes as `answer` does."""
+    make_table(directory)
+    ports = ports_of(directory, source)
+
+    def opened(location: str) -> Storage:
+        return cast("Storage", Sizes(ports.storage(location), answer))
+
+    return run(directory, source, ports=replace(ports, storage=opened))
+
+
+def test_the_sizes_of_several_files_are_asked_for_at_once(tmp_path: Path) -> None:
+    """Harm prevented: a commit of a thousand files waits a thousand times for an object store."""
+    source = Partitions(by_id={name: parts_of(name, 7) for name in ("a", "b", "c", "d")})
+    all_are_asked = threading.Barrier(4, timeout=60)
+
+    def answer(_: str, size: int) -> int:
+        all_are_asked.wait()
+        return size
+
+    assert [one.status for one in export_over(tmp_path, source, answer)] == [Status.COMMITTED] * 4
+
+
+def test_a_file_of_another_size_stops_its_partition_only(tmp_path: Path) -> None:
+    """Harm prevented: a file that was cut is in main, or one that was cut stops all others."""
+    source = Partitions(by_id={name: parts_of(name, 7) for name in ("a", "b", "c")})
+    asked: list[str] = []
+
+    def answer(location: str, size: int) -> int:
+        asked.append(location)
+        return size - (asked.index(location) == 1)
+
+    done = export_over(tmp_path, source, answer)
+
+    assert Counter(one.status for one in done) == {Status.COMMITTED: 2, Status.FAILED: 1}
+    (failed,) = (one for one in done if one.status is Status.FAILED)
+    assert "bytes, " in failed.message
+    assert "were written. Run it again, which writes it again." in failed.message
 
 
 @dataclass
