@@ -42,7 +42,7 @@ from catalog.rewriting.numbered_rows import set_values
 from catalog.storages.schemes import Opens, Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError, RefusedError
-from tableformat.export.data_checks import broken, checks_sql, data_checks
+from tableformat.export.slice_sql import broken, checks_sql, data_checks, select_list
 from tableformat.file_names import exported_by
 from tableformat.iceberg.arrow_schema import FIELD_ID_KEY, columns_of_file, file_schema, to_file
 from tableformat.iceberg.copied_files import Rewritten, rewritten_receipts
@@ -61,7 +61,7 @@ from tableformat.mergetree.row_change import (
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_string
 from tableformat.operations.statement import Claimed, Rewrite
-from tableformat.parquet.columns import filtered_columns, filters_kept, select_list
+from tableformat.parquet.statistics import filtered_columns, filters_kept
 from tableformat.parquet.writer import FileFormat, SortField, WrittenFile, write_file
 from tableformat.receipt import Receipt
 

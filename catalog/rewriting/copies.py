@@ -60,7 +60,7 @@ from tableformat.iceberg.read_columns import with_mapped_ids
 from tableformat.iceberg.snapshot import table_of
 from tableformat.ledger import Row
 from tableformat.operations.statement import Copies, Rewrite
-from tableformat.parquet.columns import filters_kept
+from tableformat.parquet.statistics import filters_kept
 from tableformat.parquet.writer import FileFormat, WrittenFile, file_format, write_file
 from tableformat.receipt import Receipt
 from tableformat.storage import Storage

@@ -34,7 +34,7 @@ from catalog.rewriting.numbered_rows import NumberedRows, in_order, with_values
 from catalog.storages.schemes import Opens, Storages
 from tableformat.committer import BranchFile, LakeTableState
 from tableformat.errors import DestinationError, InternalError, RefusedError, SourceError
-from tableformat.export.data_checks import broken, checks_sql, data_checks
+from tableformat.export.slice_sql import broken, checks_sql, data_checks, order_by, select_list
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.copied_files import Rewritten, rewritten_receipts
 from tableformat.iceberg.properties import RememberedSource
@@ -61,7 +61,7 @@ from tableformat.mergetree.wire_types import WIRE_SETTINGS
 from tableformat.names import SOURCE_ALIAS, quote_identifier, quote_string
 from tableformat.operations.rewrite import Left
 from tableformat.operations.statement import Claimed, Rewrite
-from tableformat.parquet.columns import filters_kept, order_by, select_list
+from tableformat.parquet.statistics import filters_kept
 from tableformat.parquet.writer import FileFormat, SortField, write_file
 from tableformat.receipt import Receipt
 

@@ -30,7 +30,7 @@ from tableformat.errors import NotFoundError, SourceError, UsageError
 from tableformat.export.cleanup import Cleaning, staging_in_use
 from tableformat.export.gc import DroppedSnapshots, Garbage, Kind, Sweeping
 from tableformat.export.leases import Leases
-from tableformat.iceberg.expiry import refuse_kept_files
+from tableformat.iceberg.properties import refuse_kept_files
 from tableformat.ledger import LeaseHeld, Ledger
 from tableformat.messages import Option
 from tableformat.source import Leftover

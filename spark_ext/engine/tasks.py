@@ -63,7 +63,7 @@ from tableformat.errors import (
     Unable,
     during,
 )
-from tableformat.export.data_checks import broken, checks_sql
+from tableformat.export.slice_sql import broken, checks_sql
 from tableformat.export.slices import (
     DataCheck,
     FileFormat,

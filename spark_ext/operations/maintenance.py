@@ -55,7 +55,7 @@ from tableformat.export.maintenance import (
     small_files,
 )
 from tableformat.export.outcome import Outcome, Status
-from tableformat.iceberg.expiry import Retention, refuse_kept_files, retention_of
+from tableformat.iceberg.properties import Retention, refuse_kept_files, retention_of
 from tableformat.ledger import Ledger, Row
 from tableformat.names import LakeName, PartitionId, quote_string
 from tableformat.operations.statement import OnePartition

@@ -42,9 +42,9 @@ from tableformat.committer import (
 from tableformat.effects import Step
 from tableformat.errors import Action, InternalError, RefusedError, Unable, UnsupportedError
 from tableformat.export.commit import check_table_of_ledger
-from tableformat.export.data_checks import data_checks
 from tableformat.export.plan import TablePlan, check_values
 from tableformat.export.ports import JobPorts
+from tableformat.export.slice_sql import data_checks, order_by, select_list
 from tableformat.export.slices import (
     FileFormat,
     Slice,
@@ -76,7 +76,6 @@ from tableformat.mergetree.compatibility import other_expressions
 from tableformat.mergetree.table import Column, MergeTreeTable
 from tableformat.messages import Option
 from tableformat.names import LakeName
-from tableformat.parquet.columns import order_by, select_list
 from tableformat.parquet.writer import file_format
 from tableformat.receipt import Receipt
 from tableformat.source import FrozenPartition, SourceSnapshot

@@ -5,6 +5,10 @@ same-structure checks need no server: `remembered_source` rebuilds the MergeTree
 Properties of the export protocol (marks, ledger identity) are in `snapshot.py`. `refuse_version`
 refuses a table whose format version is not written.
 
+`retention_of` and `refuse_kept_files` read what the owner lets expire (Iceberg's configuration,
+"Table behavior properties"). The age that a branch has of its own is in the metadata
+(tableformat/export/maintenance.py).
+
 Iceberg's property `write.parquet.bloom-filter-enabled.column.<name>` names the columns with bloom
 filters for every engine. A new table gets it for the columns of the source's skip indices on single
 values. Readers compare hashes of stored values, so floating point columns get no filter: 0 and -0
@@ -55,15 +59,18 @@ __all__ = [
     "MAPPING_VERSION",
     "TABLE_SETTINGS",
     "RememberedSource",
+    "Retention",
     "appends_late_rows",
     "filter_properties",
     "filters_of",
     "other_version",
     "parts_apart",
+    "refuse_kept_files",
     "refuse_version",
     "refuse_version_of_source",
     "remembered_source",
     "renewed_properties",
+    "retention_of",
     "single_value_columns",
     "table_properties",
 ]
@@ -71,6 +78,11 @@ __all__ = [
 MAPPING_VERSION: Final = 1
 """The version of the type mapping; it rises when a ClickHouse type maps to another Iceberg type."""
 
+_AGE: Final = "history.expire.max-snapshot-age-ms"
+_KEEPS: Final = "history.expire.min-snapshots-to-keep"
+_AGE_OF_REFERENCES: Final = "history.expire.max-ref-age-ms"
+_COLLECTED: Final = "gc.enabled"
+_WEEK: Final = 7 * 86_400_000
 _PREFIX: Final = "mergeberg.source."
 _VERSION: Final = f"{_PREFIX}mapping-version"
 _COLUMNS: Final = f"{_PREFIX}columns"
@@ -454,3 +466,70 @@ def other_version(state: LakeTableState) -> str:
         f"{FORMAT_VERSION} are written. "
         + _OTHER_VERSIONS.get(state.format_version, "Export into a new table.")
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """What stays: snapshots younger than `age` milliseconds, and `keeps` of each branch."""
+
+    age: int
+    keeps: int
+
+
+def retention_of(
+    properties: Mapping[str, str], name: LakeName, *, age: int | None, keeps: int | None
+) -> Retention:
+    """Return what the user asked for, else what the table's owner has set, else a week and one.
+
+    Args:
+        properties: of the table.
+        name: of the table, for an error.
+        age: an age in milliseconds, None if the user gave none.
+        keeps: a number of snapshots, None if the user gave none.
+
+    Raises:
+        RefusedError: a property has a value that it cannot have.
+    """
+    # Iceberg's procedure reads all three, whatever it is called with.
+    of_owner = {key: _number(properties, name, key) for key in (_AGE, _KEEPS, _AGE_OF_REFERENCES)}
+    return Retention(
+        of_owner[_AGE] or _WEEK if age is None else age,
+        of_owner[_KEEPS] or 1 if keeps is None else keeps,
+    )
+
+
+def _number(properties: Mapping[str, str], name: LakeName, key: str) -> int | None:
+    text = properties.get(key)
+    if text is None:
+        return None
+    if text.isdecimal() and int(text):
+        return int(text)
+    message = (
+        f"Cannot expire snapshots of {name}: its property {key} is {text!r}, and not a number "
+        "above 0. Set such a value, or remove the property."
+    )
+    raise RefusedError(message)
+
+
+def refuse_kept_files(properties: Mapping[str, str], name: LakeName, way: str) -> None:
+    """Refuse to expire snapshots, or to remove files, of a table whose owner forbids it.
+
+    Another table may refer to the same files, as one that Spark's procedure `snapshot` makes does.
+
+    Args:
+        properties: of the table.
+        name: of the table.
+        way: what the user may do instead, as the end of a sentence.
+
+    Raises:
+        RefusedError: the property `gc.enabled` is not `true`.
+    """
+    text = properties.get(_COLLECTED, "true")
+    # As in Iceberg, which takes any other text for false.
+    if text.lower() != "true":
+        message = (
+            f"Cannot expire snapshots of {name} or remove its files: its property {_COLLECTED} is "
+            f"{text!r}, because another table may refer to the files. Set it to true if none does, "
+            f"or {way}."
+        )
+        raise RefusedError(message)

@@ -9,7 +9,7 @@ has left ClickHouse.
 `find_value` lists how the values of a type leave ClickHouse: every type has a default and the
 conversions that a user may choose. Each entry has the wire type, the SQL if a CAST is not enough,
 the faithfulness class, and the limit that the data must keep. No other module knows types by name:
-`iceberg/schema.py` maps the values to Iceberg types, `export/data_checks.py` checks the limits, and
+`iceberg/schema.py` maps the values to Iceberg types, `export/slice_sql.py` checks the limits, and
 docs/reference/types.md shows the table to users. A type that is not listed is refused, never
 guessed.
 

@@ -10,14 +10,15 @@ below a list or map. Struct members and names with dots are included, which libr
 * UUID columns have no bounds, in the manifest or in the footer: Iceberg's Java library compares
   their halves as signed numbers and skips files that hold the rows (docs/reference/readers.md).
 
-`leaves` lists the leaf columns of an Arrow schema in Parquet's order.
+`leaves` lists the leaf columns of an Arrow schema in Parquet's order. `filtered_columns` and
+`filters_kept` return the columns of a file that have bloom filters.
 """
 
 from __future__ import annotations
 
 import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -38,6 +39,8 @@ __all__ = [
     "Leaf",
     "MetricsMode",
     "column_statistics",
+    "filtered_columns",
+    "filters_kept",
     "group_facts",
     "in_footer",
     "leaf_values",
@@ -334,3 +337,38 @@ def _upper_binary(raw: bytes, most: int) -> bytes | None:
         if raw[length - 1] < _LAST_BYTE:
             return raw[: length - 1] + bytes([raw[length - 1] + 1])
     return None
+
+
+def filtered_columns(parquet: pq.ParquetFile) -> frozenset[int]:
+    """Return the field ids of the columns with bloom filters in any row group.
+
+    Members of nested columns are not included, and a file without field ids has none.
+    """
+    metadata = parquet.metadata
+    groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
+    filtered = {
+        group.column(i).path_in_schema
+        for group in groups
+        for i in range(group.num_columns)
+        if group.column(i).bloom_filter_offset is not None
+    }
+    return frozenset(_id_of(f) for f in parquet.schema_arrow if f.name in filtered and _id_of(f))
+
+
+def filters_kept(
+    files: Collection[pq.ParquetFile], schema: pa.Schema, without: frozenset[int] = frozenset()
+) -> tuple[str, ...]:
+    """Return the columns of a new file that have bloom filters in its source files.
+
+    Args:
+        files: the source files.
+        schema: of the new file, with field ids.
+        without: columns, by field id, whose filters are dropped.
+    """
+    wanted = frozenset[int]().union(*(filtered_columns(one) for one in files)) - without
+    return tuple(field.name for field in schema if _id_of(field) in wanted)
+
+
+def _id_of(field: pa.Field) -> int:
+    """Return the field id, 0 for none: Iceberg's ids begin at 1."""
+    return int((field.metadata or {}).get(FIELD_ID, 0))

@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 from catalog.clickhouse.connection import Connection
 from tableformat.committer import FileInMain
 from tableformat.digest import Digest
+from tableformat.export.slice_sql import select_list
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.read_columns import FilesToDigest
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.digest_sql import digest_sql, read_digest, source_columns
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
-from tableformat.parquet.columns import select_list
 from tests.strategies.mapping import Sample, column_of, table_of
 from tests.support.embedded_clickhouse import EmbeddedClickHouse
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tableformat.errors import RefusedError
-from tableformat.iceberg.expiry import Retention, refuse_kept_files, retention_of
+from tableformat.iceberg.properties import Retention, refuse_kept_files, retention_of
 from tableformat.names import LakeName
 
 AGE, KEEPS = "history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"

@@ -25,12 +25,12 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.typedef import Record
 
+from tableformat.export.slice_sql import select_list
 from tableformat.iceberg.arrow_schema import file_schema, to_file
 from tableformat.iceberg.properties import TABLE_SETTINGS
 from tableformat.iceberg.schema import MappedColumns, map_columns
 from tableformat.mergetree.types import Array, Simple
 from tableformat.mergetree.wire_types import WIRE_SETTINGS
-from tableformat.parquet.columns import select_list
 from tests.strategies.conversions import converted_samples
 from tests.strategies.mapping import Sample, column_of, samples, table_of
 from tests.support.embedded_clickhouse import EmbeddedClickHouse

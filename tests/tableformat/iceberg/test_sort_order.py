@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pyiceberg.schema import assign_fresh_schema_ids
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortOrder
 
+from tableformat.export.slice_sql import order_by, select_list
 from tableformat.iceberg.arrow_schema import to_file
 from tableformat.iceberg.schema import map_columns
 from tableformat.iceberg.sort_order import (
@@ -36,7 +37,6 @@ from tableformat.mergetree.types import (
     Nullable,
     Simple,
 )
-from tableformat.parquet.columns import order_by, select_list
 from tests.strategies.mapping import column_of, table_of, type_samples
 from tests.support.embedded_clickhouse import EmbeddedClickHouse
 

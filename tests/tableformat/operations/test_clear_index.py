@@ -15,7 +15,7 @@ from tableformat.export.outcome import Outcome, Status
 from tableformat.iceberg.snapshot import table_of
 from tableformat.operations.rewrite import ClearIndex
 from tableformat.operations.statement import FileRewriter
-from tableformat.parquet.columns import filtered_columns
+from tableformat.parquet.statistics import filtered_columns
 from tableformat.parquet.writer import FileFormat
 from tests.places.found import place_at
 from tests.support.cleaning_up import left_behind

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from tableformat.errors import InternalError
+from tableformat.export.slice_sql import order_by, select_list
 from tableformat.mergetree.table import Engine
 from tableformat.mergetree.types import Simple, Unknown, parse_type
 from tableformat.mergetree.wire_types import WIRE_SETTINGS, wire_expression
 from tableformat.names import quote_identifier
-from tableformat.parquet.columns import order_by, select_list
 from tests.strategies.mapping import column_of
 from tests.support.embedded_clickhouse import EmbeddedClickHouse
 

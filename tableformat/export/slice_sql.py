@@ -1,5 +1,10 @@
-"""Builds the SQL checks that find column values, at any depth, which the lake table cannot hold.
+"""Builds the SQL of a slice: its SELECT list, its ORDER BY, and the checks of its values.
 
+`select_list` uses explicit expressions, never `SELECT *` (docs/reference/types.md has the types).
+Every source column is qualified by `SOURCE_ALIAS`. Otherwise an alias equal to a key column would
+take the key's place in ORDER BY, and ClickHouse would sort rows that it can read in order.
+
+The checks find column values, at any depth, which the lake table cannot hold.
 `mergetree/wire_types.py` defines the limits of each type (docs/reference/types.md, class C); this
 module applies them to nested columns.
 
@@ -12,7 +17,9 @@ module applies them to nested columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
 
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import MappedColumn, MappedColumns
@@ -25,6 +32,9 @@ from tableformat.mergetree.conversions import (
     WireValue,
     parse_conversion,
 )
+from tableformat.mergetree.expression import qualify
+from tableformat.mergetree.expression_parser import parse_sorting_key
+from tableformat.mergetree.table import Column, Engine
 from tableformat.mergetree.types import (
     AggregateFunction,
     Array,
@@ -47,12 +57,45 @@ from tableformat.mergetree.wire_types import (
     qualified,
     wire_expression,
 )
-from tableformat.names import option_name
+from tableformat.names import option_name, quote_identifier
 from tableformat.quantities import counted
 
-__all__ = ["broken", "checks_sql", "data_checks"]
+__all__ = ["broken", "checks_sql", "data_checks", "order_by", "select_list"]
 
 _Broken = dict[Limit, str]
+_NO_CONVERSIONS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def select_list(columns: Iterable[Column], conversions: Mapping[str, str] = _NO_CONVERSIONS) -> str:
+    """Return `expression AS column, ...` in the order of `columns`.
+
+    Args:
+        columns: stored columns that `iceberg.schema.map_columns` has accepted.
+        conversions: `--convert` by column name.
+
+    Raises:
+        InternalError: a column's type has no mapping.
+    """
+    return ", ".join(
+        f"{wire_expression(qualified(c.name), c.type, conversion=conversions.get(c.name, ''))}"
+        f" AS {quote_identifier(c.name)}"
+        for c in columns
+    )
+
+
+def order_by(engine: Engine) -> str:
+    """Return the text after ORDER BY for the order of rows in parts, '' for none.
+
+    A descending key needs NULLS FIRST, which is the order in parts; ORDER BY alone puts NULLs last
+    in both directions. Without it ClickHouse would sort all rows again, into another order.
+
+    Raises:
+        UsageError: the key cannot be parsed.
+    """
+    return ", ".join(
+        f"{qualify(key.expression)}{' DESC NULLS FIRST' if key.descending else ''}"
+        for key in parse_sorting_key(engine.order_by or engine.primary_key)
+    )
 
 
 def data_checks(columns: MappedColumns) -> tuple[DataCheck, ...]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tableformat.export.data_checks import data_checks
+from tableformat.export.slice_sql import data_checks
 from tableformat.export.slices import DataCheck
 from tableformat.iceberg.schema import map_columns
 from tableformat.mergetree.table import Column
