@@ -30,7 +30,15 @@ from typing import Final
 
 from tableformat.committer import LakeTable, LakeTableState, SchemaChange
 from tableformat.effects import Effects, Step
-from tableformat.errors import KilledError, RefusedError, StoppedError, Unable, during
+from tableformat.errors import (
+    KilledError,
+    LedgerError,
+    RefusedError,
+    StoppedError,
+    Unable,
+    during,
+)
+from tableformat.export.archived import exports_of_partition
 from tableformat.export.cleanup import Expired, staging_in_use
 from tableformat.export.commit import Ports, check_table_of_ledger, first_snapshot, unsettled_mark
 from tableformat.export.content import columns_of, lacks_values
@@ -43,10 +51,9 @@ from tableformat.export.destination import (
 )
 from tableformat.export.give_up import is_killed
 from tableformat.export.group import GroupJob
-from tableformat.export.history import note_outcomes
 from tableformat.export.leases import Leases
 from tableformat.export.options import ABANDONED_TTL, MAX_RETRIES, MOST_PARTITIONS, LateRows
-from tableformat.export.outcome import Outcome, Status
+from tableformat.export.outcome import Outcome, Status, events_of
 from tableformat.export.plan import (
     NO_NAMES,
     KeyNames,
@@ -61,6 +68,7 @@ from tableformat.export.slices import FileFormat
 from tableformat.export.table_identity import check_same_as, known_as
 from tableformat.export.watermark import Listing, list_source
 from tableformat.export.writers import with_limits, with_retries
+from tableformat.history import Event
 from tableformat.hive.layout import check_names, names_in_force
 from tableformat.iceberg.properties import appends_late_rows
 from tableformat.iceberg.snapshot import table_of
@@ -347,7 +355,7 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
             with contextlib.closing(group.run(chunk, is_last=chunk[-1] == ids[-1])) as running:
                 for outcomes in running:
                     killed.see(outcomes)
-                    note_outcomes(ports, destination, outcomes)
+                    _note(ports, destination, outcomes)
                     yield from outcomes
         killed.check(has_more=False)
         commit_ports = Ports(
@@ -355,6 +363,24 @@ def _export(request: ExportRequest, ports: JobPorts, slots: int) -> Iterator[Out
         )
         abandoned_ttl = request.abandoned_ttl
         Expired(ports, commit_ports, leases, destination.location, abandoned_ttl).clean()
+
+
+def _note(ports: JobPorts, to: Destination, outcomes: Sequence[Outcome]) -> None:
+    """Note outcomes that are known together in the ledger's history; it decides nothing."""
+    keys = tuple(to.key(PartitionId(one.partition_id)) for one in outcomes)
+    hashes = tuple(key.hash for key in keys)
+    name, now = str(to.table.name), ports.clock()
+    try:
+        rows = ports.effects(Step.READ_LEDGER, partial(ports.ledger.read_all, hashes))
+        events: list[Event] = []
+        for outcome, key, row in zip(outcomes, keys, rows, strict=True):
+            exports = exports_of_partition(ports.ledger.read, key, row)
+            of_outcome = exports.row_of(outcome.transaction_id)
+            events += events_of(outcome, of_outcome, name, now, query_id=ports.query_id)
+        ports.effects(Step.NOTE_HISTORY, partial(ports.ledger.note, tuple(events)))
+    except LedgerError as error:
+        for one in outcomes:
+            ports.observer.note(f"partition {one.partition_id}: it is not in the log: {error}")
 
 
 def with_outdated(

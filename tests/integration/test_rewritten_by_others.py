@@ -81,7 +81,7 @@ def test_other_rows_of_the_same_number_are_found_by_verify(
         assert verdicts(exports, name, digests) == {"0": "differs", "1": "differs"}
 
 
-def test_the_same_rows_in_another_order_are_equal_whatever_became_of_the_source(
+def test_rows_in_another_order_are_equal_whatever_became_of_the_source(
     exports: RealExport, digests: FileDigests
 ) -> None:
     name = exports.clickhouse.filled()

@@ -27,7 +27,7 @@ from tests.repository.structure import (
     statement_lists,
 )
 
-MODULES = 283
+MODULES = 281
 MEDIAN = (150, 336)
 SINGLE_IMPORTER = 46
 STATEMENT_LISTS = {

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from catalog.ledgers.sqlite import SqliteLedger
 from tableformat.effects import Step
 from tableformat.errors import LedgerError, SourceError
-from tableformat.export.history import events_of
-from tableformat.export.outcome import Cause, Outcome, Status
+from tableformat.export.outcome import Cause, Outcome, Status, events_of
 from tableformat.export.ports import JobPorts, Silent, SliceWriter, Writing
 from tableformat.export.request import ExportOptions
 from tableformat.file_names import data_file_name
