@@ -135,7 +135,7 @@ class LocalStorage:
                 return False
             finally:
                 hidden.unlink(missing_ok=True)
-            _sync_directory(path.parent)
+            _sync_path(path.parent)
         return True
 
     def read(self, location: str) -> bytes:
@@ -184,7 +184,7 @@ class LocalStorage:
             if old.is_symlink():
                 # A hard link would link to the symbolic link.
                 return False
-            _sync_file(old)
+            _sync_path(old)
         with _storage_errors("create", to):
             make_directory(new.parent)
             try:
@@ -195,7 +195,7 @@ class LocalStorage:
                 if error.errno not in _NO_LINKS:
                     raise
                 return False
-            _sync_directory(new.parent)
+            _sync_path(new.parent)
         return True
 
     def free_bytes(self, location: str) -> int | None:
@@ -244,7 +244,7 @@ class _LocalSink:
             _sync(self._file)
             self._file.close()
             self._hidden.rename(self._path)
-            _sync_directory(self._path.parent)
+            _sync_path(self._path.parent)
 
     def abort(self) -> None:
         with contextlib.suppress(OSError):
@@ -275,7 +275,7 @@ def make_directory(path: Path) -> None:
             break
         # A user who may not open a directory has created nothing in it.
         with contextlib.suppress(PermissionError):
-            _sync_directory(directory.parent)
+            _sync_path(directory.parent)
         new[directory] = inode
     _ON_DISK.update(new)
 
@@ -290,16 +290,8 @@ def _sync(file: BinaryIO) -> None:
     os.fsync(file.fileno())
 
 
-def _sync_file(path: Path) -> None:
-    """Make a file durable that another process may have written."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
-def _sync_directory(path: Path) -> None:
+def _sync_path(path: Path) -> None:
+    """Make a directory durable, or a file that another process may have written."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

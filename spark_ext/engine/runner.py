@@ -33,7 +33,7 @@ from spark_ext.engine.tasks import (
     installed_versions,
     progress_host,
 )
-from tableformat.errors import DeniedError, InternalError, StoppedError, TableFormatError
+from tableformat.errors import DeniedError, InternalError, StoppedError
 from tableformat.export.ports import SliceFailure, WriterAround, Writing, Written
 from tableformat.export.slices import SliceTask, WritePlan
 from tableformat.file_names import stop_mark
@@ -226,7 +226,8 @@ def _written(tasks: Iterable[SliceTask], rows: Iterable[SliceRow]) -> Written:
         if row["receipt"] is not None:
             receipts[number] = Receipt.from_json(row["receipt"])
         else:
-            failures[number] = SliceFailure(number, _error(row))
+            error = error_of((row["error"] or "", row["message"] or "", row["code"]))
+            failures[number] = SliceFailure(number, error)
     planned = {slice_.number for task in tasks for slice_ in task.slices}
     unmatched = planned ^ (receipts.keys() | failures.keys())
     if unmatched:
@@ -236,11 +237,6 @@ def _written(tasks: Iterable[SliceTask], rows: Iterable[SliceRow]) -> Written:
         tuple(receipts[number] for number in sorted(receipts)),
         tuple(failures[number] for number in sorted(failures)),
     )
-
-
-def _error(row: SliceRow) -> TableFormatError:
-    """Return the error of a slice, as the class that the task raised."""
-    return error_of((row["error"] or "", row["message"] or "", row["code"]))
 
 
 class SparkWriter:
@@ -288,10 +284,6 @@ class SparkWriter:
             SourceError: the tasks could not be run at all.
             StoppedError: their Spark job was cancelled.
         """
-
-        def show(progress: Progress) -> None:
-            on_rows(progress.rows)
-
         # Read for each job, because vended credentials may have been renewed.
         storage = self._storages.access(plan.receipts_location)
         sent = None if storage is None else self._spark.sparkContext.broadcast(storage)
@@ -299,7 +291,7 @@ class SparkWriter:
             self._spark,
             plan,
             tasks,
-            on_progress=show,
+            on_progress=lambda progress: on_rows(progress.rows),
             should_stop=should_stop,
             access=self._access,
             storage=sent,
