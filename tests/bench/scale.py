@@ -2,10 +2,11 @@
 
 python -m tests.bench.scale [--axis AXIS]... [--most N] [--quick] [--directory DIR]
 
-Each point is the whole export of a new table of that size, by one warm Spark of two cores, with a
-check that all rows are committed. The exponent between two points is the slope on logarithmic
-scales: 1 where twice the size takes twice as much, 2 where it takes four times as much. What grows
-faster than linear is listed below the table. Linux only, because of the peaks of memory.
+Each point is the whole export of a new table of that size, by a warm Spark of two cores, or of as
+many as `workers` says, with a check that all rows are committed. The exponent between two points is
+the slope on logarithmic scales: 1 where twice the size takes twice as much, 2 where it takes four
+times as much. What grows faster than linear is listed below the table. Linux only, because of the
+peaks of memory.
 """
 
 from __future__ import annotations
@@ -86,12 +87,14 @@ class Axis:
         quick: those of `--quick`.
         shape: the table of a size.
         snapshots: returns how many snapshots the lake table has before the export.
+        master: returns the Spark master of a size.
     """
 
     points: tuple[int, ...]
     quick: tuple[int, ...]
     shape: Callable[[int], Shape]
     snapshots: Callable[[int], int] = lambda _: 0
+    master: Callable[[int], str] = lambda _: "local[2]"
 
 
 AXES: Final[Mapping[str, Axis]] = {
@@ -102,6 +105,12 @@ AXES: Final[Mapping[str, Axis]] = {
     "columns": Axis((5, 50, 500, 2_000), (5, 20), lambda n: Shape(rows=10_000, columns=n - 3)),
     "value bytes": Axis(
         (10, 1_000, 100_000, 1_000_000), (10, 100), lambda n: Shape(rows=300, bytes=n)
+    ),
+    "workers": Axis(
+        (1, 2, 4, 8),
+        (1, 2),
+        lambda _: Shape(rows=100_000, partitions=32),
+        master=lambda n: f"local[{n}]",
     ),
 }
 """Each measure of size; `--most` adds a point to its axis."""
@@ -126,15 +135,34 @@ _MEASURES: Final[Mapping[str, Callable[[Point], float]]] = {
 }
 
 
+class Sessions:
+    """A Spark session, of the master that was asked for last."""
+
+    def __init__(self) -> None:
+        """Start none yet."""
+        self._running: tuple[str, SparkWhenNeeded] | None = None
+
+    def of(self, master: str) -> tuple[SparkWhenNeeded, bool]:
+        """Return the session of a master, and whether it is new; another one is stopped."""
+        if self._running is not None:
+            running, spark = self._running
+            if running == master:
+                return spark, False
+            spark.result().stop()
+        spark = SparkWhenNeeded(SparkSettings(master))
+        self._running = master, spark
+        return spark, True
+
+
 def measure_axis(
-    axis: Axis, sizes: Sequence[int], spark: SparkWhenNeeded, directory: Path
+    axis: Axis, sizes: Sequence[int], sessions: Sessions, directory: Path
 ) -> list[Point]:
-    """Measure the export of a table of each size.
+    """Measure the export of a table of each size, by a session that has exported before.
 
     Args:
         axis: the measure of size.
         sizes: in rising order.
-        spark: is warm after the first size, which is exported twice.
+        sessions: return the session of a size.
         directory: empty; everything is made there.
 
     Raises:
@@ -142,19 +170,20 @@ def measure_axis(
         TableFormatError: a step of the product failed.
     """
     found = []
-    for number, size in enumerate((sizes[0], *sizes)):
-        own = directory / str(number)
-        own.mkdir()
-        found.append(_point(axis, size, spark, own))
-        shutil.rmtree(own)
-    return found[1:]
+    for size in sizes:
+        spark, is_new = sessions.of(axis.master(size))
+        if is_new:
+            _point(axis, size, spark, directory / "warm")
+        found.append(_point(axis, size, spark, directory / "own"))
+    return found
 
 
 def _point(axis: Axis, size: int, spark: SparkWhenNeeded, directory: Path) -> Point:
     clickhouse, warehouse = directory / "clickhouse", directory / "lake"
-    warehouse.mkdir()
+    warehouse.mkdir(parents=True)
     shape, snapshots = axis.shape(size), axis.snapshots(size)
-    transfer = partial(export, f"chdb:{clickhouse}", _TABLE, spark, warehouse)
+    source, master = f"chdb:{clickhouse}", axis.master(size)
+    transfer = partial(export, source, _TABLE, spark, warehouse, master)
     rows = shape.total
     with EmbeddedConnection(clickhouse, create=True) as connection:
         create(connection, shape)
@@ -172,6 +201,7 @@ def _point(axis: Axis, size: int, spark: SparkWhenNeeded, directory: Path) -> Po
     if written != rows:
         message = f"the lake table has {written} rows of {rows}"
         raise AssertionError(message)
+    shutil.rmtree(directory)
     return Point(size, wall, cpu, own_peak(), tasks[0])
 
 
@@ -291,7 +321,7 @@ def main() -> None:
     arguments.add_argument("--quick", action="store_true", help="small sizes, to try it")
     arguments.add_argument("--directory", type=Path, help="where everything is made for a while")
     given = arguments.parse_args()
-    spark = SparkWhenNeeded(SparkSettings("local[2]"))
+    sessions = Sessions()
     with tempfile.TemporaryDirectory(prefix="mergeberg-bench-", dir=given.directory) as made:
         for name in given.axis or AXES:
             axis = AXES[name]
@@ -299,7 +329,7 @@ def main() -> None:
             sizes = tuple(sorted({*sizes, *([given.most] if given.most else [])}))
             directory = Path(made).absolute() / name
             directory.mkdir()
-            sys.stdout.write(f"{table(name, measure_axis(axis, sizes, spark, directory))}\n\n")
+            sys.stdout.write(f"{table(name, measure_axis(axis, sizes, sessions, directory))}\n\n")
             sys.stdout.flush()
     # Past the ending of Spark's threads.
     os._exit(0)

@@ -111,13 +111,14 @@ def test_the_lake_table_has_the_snapshots_of_its_size(tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_exports_of_more_parts_and_snapshots_are_measured() -> None:
+def test_exports_of_more_parts_snapshots_and_workers_are_measured() -> None:
     """The lake table really has the snapshots, and each export is checked for its rows."""
-    axes = ("--axis", "parts", "--axis", "snapshots")
+    axes = ("--axis", "parts", "--axis", "snapshots", "--axis", "workers")
     program = [sys.executable, "-m", "tests.bench.scale", "--quick", *axes]
 
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stderr
     sizes = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
-    assert sizes == ["| parts", "| 1", "| 4", "| snapshots", "| 1", "| 5"]
+    asked = ["| parts", "| 1", "| 4", "| snapshots", "| 1", "| 5", "| workers", "| 1", "| 2"]
+    assert sizes == asked

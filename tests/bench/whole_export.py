@@ -27,8 +27,12 @@ from tests.bench.many import Transferred, serve_lines
 _MASTER: Final = "local[2]"
 
 
-def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path) -> Transferred:
+def export(
+    source: str, table_name: str, spark: SparkWhenNeeded, directory: Path, master: str = _MASTER
+) -> Transferred:
     """Export everything into a new warehouse; return what its receipts say.
+
+    `master` is that of the session.
 
     Raises:
         AssertionError: a partition was not committed.
@@ -38,7 +42,7 @@ def export(source: str, table_name: str, spark: SparkWhenNeeded, directory: Path
     ports = open_ports(places, spark, Silent())
     to = LakeName.parse("lake.bench.exported")
     request = ExportRequest(TableName.parse(table_name), to, AllPartitions(), ExportOptions(), {})
-    outcomes = export_all(request, ports, slots=slots(_MASTER))
+    outcomes = export_all(request, ports, slots=slots(master))
     wrong = [o for o in outcomes if o.status.exit_code]
     assert not wrong, wrong[0]
     ports.ledger.close()
