@@ -57,7 +57,7 @@ from tests.support.scenarios import run as run_command
 T = TypeVar("T")
 ME = Owner("here", 1, "now")
 APPEND = replace(ALL, options=ExportOptions(late_rows=LateRows.APPEND, manifest_ttl=1))
-EFFECTS = 33
+EFFECTS = 34
 """The effects of an export of late rows, each of which a process may not survive."""
 
 

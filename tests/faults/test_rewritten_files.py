@@ -93,7 +93,7 @@ def test_other_content_replaces_the_rewritten_files(
     assert scene.run()[0] == "already_exported"
 
 
-EFFECTS = 29
+EFFECTS = 30
 """The effects of a replacement while nobody else works on the table."""
 
 
