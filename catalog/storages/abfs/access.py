@@ -20,14 +20,7 @@ from catalog.network import DEFAULT_TIME_OUTS, INSECURE, TimeOuts, is_in_clear, 
 from catalog.storages.access import Place, authorities, refuse_http, text_of, without
 from tableformat.errors import RefusedError, UnsupportedError, UsageError
 
-__all__ = [
-    "ENDPOINT",
-    "NAME",
-    "VARIABLES",
-    "AbfsAccess",
-    "account_of",
-    "endpoint_of_connection",
-]
+__all__ = ["ENDPOINT", "NAME", "VARIABLES", "AbfsAccess", "account_of", "endpoint_of_connection"]
 
 NAME: Final = "Azure Blob Storage"
 ENDPOINT: Final = "adls.connection-string"
@@ -194,9 +187,7 @@ def _given(properties: Mapping[str, Any], environment: Mapping[str, str]) -> dic
     found = {name: text for name in names if (text := text_of(properties, name))}
     connection, from_environment = text_of(properties, ENDPOINT), dict[str, str]()
     if connection is None and not _has_credentials(properties):
-        from_environment = {
-            n: text for n, v in _ENVIRONMENT.items() if (text := environment.get(v))
-        }
+        from_environment = {n: t for n, v in _ENVIRONMENT.items() if (t := environment.get(v))}
         connection = from_environment.pop(ENDPOINT, None)
     return {**from_environment, **found, **_connection(connection)}
 
@@ -262,8 +253,7 @@ def _connection(text: str | None) -> dict[str, str]:
                 "account's access keys: AccountName=...;AccountKey=...;EndpointSuffix=..."
             )
             raise UsageError(message)
-        known = _OF_CONNECTION.get(name.lower())
-        if known is not None:
+        if known := _OF_CONNECTION.get(name.lower()):
             found[known] = value
     return found
 
@@ -285,8 +275,7 @@ def _endpoint(given: Mapping[str, str], account: str, host: str) -> str:
             raise UsageError(message)
         return endpoint.rstrip("/")
     named = given.get(_HOST) or host.replace(".dfs.", ".blob.", 1)
-    if not named:
-        named = f"{account}.blob.{given.get('suffix') or _SUFFIX}"
+    named = named or f"{account}.blob.{given.get('suffix') or _SUFFIX}"
     return f"{given.get('protocol') or 'https'}://{named}"
 
 
