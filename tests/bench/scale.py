@@ -109,7 +109,7 @@ AXES: Final[Mapping[str, Axis]] = {
     "workers": Axis(
         (1, 2, 4, 8),
         (1, 2),
-        lambda _: Shape(rows=100_000, partitions=32),
+        lambda _: Shape(rows=500_000, partitions=32),
         master=lambda n: f"local[{n}]",
     ),
 }
